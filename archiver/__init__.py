@@ -1,0 +1,1 @@
+"""Archives: what they hold, how they are written, read and checked."""

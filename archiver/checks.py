@@ -1,0 +1,235 @@
+"""What can be known of a model without running it: checked when packing, and by ``verify``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marserve.archiver.entry_points import entry_point_problem, model_file_problem
+from marserve.archiver.errors import ArchiveError, ConfigError
+from marserve.archiver.manifest import TRANSFORMER_HANDLER, Manifest
+from marserve.archiver.model_config import HandlerOptions, ModelConfig, load_model_config
+from marserve.archiver.pretrained import TASKS
+from marserve.archiver.safetensors import header_problem
+from marserve.archiver.spec import BUILTIN_HANDLERS
+
+_MAX_JSON_BYTES = 64 << 20
+_CLASSIFICATION = ("sequence_classification", "token_classification")
+_DEFAULT_NUM_LABELS = 2  # what transformers assumes where config.json is silent
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.json", ".bin.index.json")
+_TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+_TOKENIZER_SUFFIXES = (".model", ".bpe.model")
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found; each text names the file and what would be right."""
+
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def raise_problems(self) -> None:
+        """Raises one error with a line for each problem.
+
+        Raises:
+            ArchiveError: If there is any problem.
+        """
+        if self.problems:
+            raise ArchiveError("\n".join(self.problems))
+
+
+def check_files(files: Mapping[str, Path], manifest: Manifest) -> Report:
+    """Checks the contents of an archive.
+
+    Args:
+        files: The file for each name in the archive.
+        manifest: What the archive says of itself.
+    """
+    report = Report()
+    config = _check_config(files, manifest, report)
+    report.problems += [
+        f"{key}: {name} is not in the archive"
+        for key, name in manifest.model.files().items()
+        if name not in files
+    ]
+    _check_code(files, manifest, report)
+    _check_requirements(files, manifest, report)
+    _check_weights(files, report)
+    if manifest.model.handler == TRANSFORMER_HANDLER:
+        _check_transformer(files, config, report)
+    _check_labels(files, config.handler, report)
+    return report
+
+
+def _check_config(files: Mapping[str, Path], manifest: Manifest, report: Report) -> ModelConfig:
+    path = files.get(manifest.model.config_file or "")
+    if path is None:
+        return ModelConfig()
+    try:
+        strict = manifest.model.handler == TRANSFORMER_HANDLER
+        config = load_model_config(path, strict_handler=strict)
+    except ConfigError as error:
+        report.problems.append(str(error))
+        return ModelConfig()
+    report.warnings += config.warnings
+    return config
+
+
+def _check_code(files: Mapping[str, Path], manifest: Manifest, report: Report) -> None:
+    handler, model_file = manifest.model.handler, manifest.model.model_file
+    if manifest.runtime == "LSP":
+        report.warnings.append("runtime LSP: C++ handlers can be packed, but marserve runs none")
+        return
+    if handler not in BUILTIN_HANDLERS:
+        module, _, entry = handler.partition(":")
+        name = module.removesuffix(".py") + ".py"
+        if name not in files:
+            report.problems.append(f"handler {handler}: {name} is not in the archive")
+        elif problem := entry_point_problem(files[name], entry):
+            report.problems.append(f"{name}: {problem}")
+    elif model_file and model_file in files and (problem := model_file_problem(files[model_file])):
+        report.problems.append(f"{model_file}: {problem}")
+
+
+def _check_requirements(files: Mapping[str, Path], manifest: Manifest, report: Report) -> None:
+    name = manifest.model.requirements_file
+    if name is None or name not in files:
+        return
+    try:
+        text = files[name].read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        report.problems.append(f"{name}: cannot be read as UTF-8 text: {error}")
+        return
+    if "\0" in text:
+        report.problems.append(f"{name}: expected a list of Python packages, found binary data")
+
+
+def _check_weights(files: Mapping[str, Path], report: Report) -> None:
+    for name, path in files.items():
+        if name.endswith(".safetensors"):
+            if problem := header_problem(path):
+                report.problems.append(f"{name}: {problem}")
+        elif name.endswith((".safetensors.index.json", ".bin.index.json")):
+            index = _read_object(name, path, report)
+            shards = (index or {}).get("weight_map")
+            if index is not None and not isinstance(shards, dict):
+                report.problems.append(f"{name}: expected the key 'weight_map' with a mapping")
+            elif shards:
+                folder = name.rpartition("/")[0]
+                wanted = {f"{folder}/{shard}".lstrip("/") for shard in set(shards.values())}
+                report.problems += [
+                    f"{name}: names {shard}, which is not in the archive: add it to --extra-files"
+                    for shard in sorted(wanted - files.keys())
+                ]
+
+
+def _check_transformer(files: Mapping[str, Path], config: ModelConfig, report: Report) -> None:
+    options = config.handler
+    if options.mode is None and not report.problems and not _tells_task(files, report):
+        report.problems.append(
+            f"{TRANSFORMER_HANDLER}: expected a model-config.yaml (--config-file) with "
+            f"$.handler.mode, one of {', '.join(TASKS)}"
+        )
+    if options.save_mode != "torchscript" and "config.json" not in files:
+        report.problems.append(
+            f"{TRANSFORMER_HANDLER}: expected the model's config.json among --extra-files"
+        )
+    if not any(name.endswith(_WEIGHTS) for name in files):
+        report.problems.append(
+            f"{TRANSFORMER_HANDLER}: expected weights, such as --serialized-file model.safetensors"
+        )
+    if not any(name in _TOKENIZERS or name.endswith(_TOKENIZER_SUFFIXES) for name in files):
+        report.problems.append(
+            f"{TRANSFORMER_HANDLER}: expected the tokenizer's files among --extra-files: "
+            f"tokenizer_config.json and one of {', '.join(_TOKENIZERS)}"
+        )
+    report.problems += _impossible(config)
+
+
+def _tells_task(files: Mapping[str, Path], report: Report) -> bool:
+    saved = (_object(files, "config.json", report) or {}).get("architectures") or [""]
+    return any(str(saved[0]).endswith((ending, "LMHeadModel")) for ending in TASKS.values())
+
+
+def _impossible(config: ModelConfig) -> list[str]:
+    """Returns the combinations of modes that cannot run."""
+    if config.handler.save_mode != "torchscript":
+        return []
+    chosen = {
+        "$.pt2.compile.enable: true": config.pt2 is not None and config.pt2.compile,
+        "$.handler.BetterTransformer: true": config.handler.better_transformer,
+        "$.handler.model_parallel: true": config.handler.model_parallel,
+    }
+    return [
+        f"model-config.yaml: {key} cannot run with $.handler.save_mode: torchscript: "
+        "it needs save_mode: pretrained"
+        for key, is_chosen in chosen.items()
+        if is_chosen
+    ]
+
+
+def _check_labels(files: Mapping[str, Path], options: HandlerOptions, report: Report) -> None:
+    names = _object(files, "index_to_name.json", report)
+    if options.mode is not None and options.mode not in _CLASSIFICATION:
+        return
+    expected, source = options.num_labels, "$.handler.num_labels of the config file"
+    if options.mode is not None and (model := _object(files, "config.json", report)) is not None:
+        of_model = _num_labels(model)
+        if expected not in (None, of_model):
+            report.problems.append(
+                f"model-config.yaml: $.handler.num_labels: expected {of_model}, "
+                f"as config.json has, got {expected}"
+            )
+        expected, source = of_model, "num_labels of config.json"
+    if names is None or expected is None or "object_type_names" in names:
+        return
+    if not isinstance(names.get("label_list", ""), str):
+        report.problems.append(
+            "index_to_name.json: $.label_list: expected one text such as [O, B-PER, I-PER]"
+        )
+        return
+    labels = _labels(names)
+    if len(labels) != expected:
+        report.problems.append(
+            f"index_to_name.json: expected {expected} labels ({source}), got {len(labels)}"
+        )
+    elif "label_list" not in names and (missing := {str(i) for i in range(expected)} - set(labels)):
+        report.problems.append(
+            f'index_to_name.json: expected the keys "0" to "{expected - 1}", '
+            f"missing: {', '.join(sorted(missing))}"
+        )
+
+
+def _labels(names: dict[str, Any]) -> list[str]:
+    """Returns the keys, or the labels of token classification: one text such as ``[O, B-PER]``."""
+    if "label_list" in names:
+        return [label.strip() for label in names["label_list"].strip("[] ").split(",")]
+    return list(names)
+
+
+def _num_labels(model: dict[str, Any]) -> int:
+    for key in ("id2label", "label2id"):
+        if isinstance(model.get(key), dict) and model[key]:
+            return len(model[key])
+    number = model.get("num_labels")
+    return number if isinstance(number, int) else _DEFAULT_NUM_LABELS
+
+
+def _object(files: Mapping[str, Path], name: str, report: Report) -> dict[str, Any] | None:
+    return _read_object(name, files[name], report) if name in files else None
+
+
+def _read_object(name: str, path: Path, report: Report) -> dict[str, Any] | None:
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise ValueError(f"larger than {_MAX_JSON_BYTES} bytes")
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise TypeError("expected an object")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        report.problems.append(f"{name}: cannot be read as a JSON object: {error}")
+        return None
+    return content

@@ -1,0 +1,294 @@
+"""THE schema of ``model-config.yaml``: read when packing, when registering and in the worker.
+
+Keys are TorchServe's. A value that TorchServe would ignore or clamp is an error here, because it
+means that the file does not say what its author wanted. Keys that the schema does not know belong
+to the handler and are kept in ``raw``; one that looks like a slip of a known key gets a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+from msgspec import Meta, Struct, field
+
+from marserve.archiver.errors import ConfigError
+from marserve.archiver.schema import Reading, check_plain
+
+MAX_CONFIG_BYTES = 1 << 20
+_INT_MAX = 2**31 - 1
+
+Natural = Annotated[int, Meta(ge=0, le=_INT_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=_INT_MAX)]
+Task = Literal[
+    "sequence_classification", "token_classification", "question_answering", "text_generation"
+]
+
+
+class Torchrun(Struct, frozen=True, rename="kebab", kw_only=True):
+    """How the ranks of one worker are started; the keys are torchrun's."""
+
+    nnodes: Positive | None = None
+    nproc_per_node: Positive | None = None
+    rdzv_backend: str | None = None
+    rdzv_endpoint: str | None = None
+    rdzv_id: str | None = None
+    rdzv_conf: str | None = None
+    monitor_interval: Positive | None = None
+    node_rank: Natural | None = None
+    max_restarts: Natural | None = None
+    master_addr: str | None = None
+    master_port: Positive | None = None
+    omp_number_threads: Positive | None = field(name="OMP_NUMBER_THREADS", default=None)
+
+
+class Explain(Struct, frozen=True, kw_only=True):
+    """How explanations are computed.
+
+    Args:
+        method: Name of the method; None for layer integrated gradients.
+        n_steps: Steps of the integral.
+        internal_batch_size: Rows that go through the model at once.
+    """
+
+    method: str | None = None
+    n_steps: Positive | None = None
+    internal_batch_size: Positive | None = None
+
+
+class HandlerOptions(Struct, frozen=True, kw_only=True):
+    """The ``handler`` section: the transformer handler's keys; ``extra`` has what else is there.
+
+    Args:
+        max_length: Longest input in tokens; longer ones are truncated.
+        embedding_name: Attribute of the model that holds the embeddings, such as ``bert``.
+        generation: Arguments of text generation, such as ``max_new_tokens``.
+        top_k: Number of classes in an answer; None for the best one alone, as a plain text.
+        extra: Keys that the schema does not know; they belong to the handler's author.
+    """
+
+    model_name: str | None = None
+    mode: Task | None = None
+    do_lower_case: bool | None = None
+    num_labels: Natural | None = None
+    save_mode: Literal["pretrained", "torchscript"] | None = None
+    max_length: Positive | None = None
+    captum_explanation: bool | None = None
+    embedding_name: str | None = None
+    better_transformer: bool | None = field(name="BetterTransformer", default=None)
+    model_parallel: bool | None = None
+    hardware: str | None = None
+    batch_size: Positive | None = None
+    profile: bool | None = None
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = None
+    attn_implementation: str | None = None
+    generation: dict[str, Any] | None = None
+    explain: Explain | None = None
+    top_k: Positive | None = None
+    extra: dict[str, Any] = {}
+
+
+class Compilation(Struct, frozen=True, kw_only=True):
+    """The ``pt2`` section, all of its forms brought into one.
+
+    Args:
+        compile: Whether the model goes through ``torch.compile``.
+        options: Its arguments, such as ``backend`` and ``mode``.
+        aot_compile: Whether the weights are a compiled package.
+    """
+
+    compile: bool = False
+    options: dict[str, Any] = {}
+    aot_compile: bool = False
+
+
+class Parallelism(Struct, frozen=True, kw_only=True):
+    """Threads for each stage of micro-batching."""
+
+    preprocess: Positive | None = None
+    inference: Positive | None = None
+    postprocess: Positive | None = None
+
+
+class MicroBatching(Struct, frozen=True, kw_only=True):
+    """The ``micro_batching`` section."""
+
+    micro_batch_size: Positive | None = None
+    parallelism: Parallelism | None = None
+
+
+class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
+    """A model-config.yaml; None stands for a key that is absent.
+
+    Args:
+        max_batch_delay: Milliseconds.
+        response_timeout: Seconds; so is ``startup_timeout``.
+        client_timeout_in_mills: Milliseconds; 0 for no limit.
+        job_queue_size: 0 for the server's own setting.
+        scale_down_idle_sec: Seconds; ours, like ``idle_timeout_sec``: 0 for never.
+        retry_in_flight: Ours; whether a batch whose worker died may run on another.
+        raw: The whole file as plain values, for handlers.
+        warnings: Slips that are no errors, each fit to be shown.
+    """
+
+    min_workers: Natural | None = None
+    max_workers: Natural | None = None
+    batch_size: Positive | None = None
+    max_batch_delay: Natural | None = None
+    response_timeout: Positive | None = None
+    startup_timeout: Positive | None = None
+    device_type: Literal["cpu", "gpu"] | None = None
+    device_ids: list[Natural] | None = None
+    parallel_type: Literal["pp", "tp", "pptp", "custom"] | None = None
+    parallel_level: Natural | None = None
+    torchrun: Torchrun | None = None
+    max_retry_timeout_in_sec: Natural | None = None
+    client_timeout_in_mills: Natural | None = None
+    job_queue_size: Natural | None = None
+    scale_down_idle_sec: Positive | None = None
+    idle_timeout_sec: Natural | None = None
+    max_requests_per_worker: Natural | None = None
+    max_worker_memory_mb: Natural | None = field(name="maxWorkerMemoryMB", default=None)
+    retry_in_flight: bool | None = None
+    use_job_ticket: bool | None = None
+    sequence_max_idle_msec: Natural | None = field(name="sequenceMaxIdleMSec", default=None)
+    sequence_timeout_msec: Natural | None = field(name="sequenceTimeoutMSec", default=None)
+    max_sequence_job_queue_size: Positive | None = None
+    max_num_sequence: Positive | None = None
+    continuous_batching: bool | None = None
+    sequence_batching: bool | None = None
+    async_communication: bool | None = None
+    use_venv: bool | None = None
+    pt2: Compilation | None = None
+    handler: HandlerOptions = HandlerOptions()
+    micro_batching: MicroBatching | None = field(name="micro_batching", default=None)
+    dali: dict[str, Any] | None = None
+    pippy: dict[str, Any] | None = None
+    deepspeed: dict[str, Any] | None = None
+    raw: dict[str, Any] = {}
+    warnings: list[str] = []
+
+
+def load_model_config(path: Path, *, strict_handler: bool = True) -> ModelConfig:
+    """Reads a model-config.yaml; an empty file is an empty configuration.
+
+    Args:
+        path: The file; its name is used in messages.
+        strict_handler: As for ``parse_model_config``.
+
+    Raises:
+        ConfigError: If it cannot be read, is no YAML mapping or a value is wrong.
+    """
+    return parse_model_config(_read_yaml(path), path.name, strict_handler=strict_handler)
+
+
+def parse_model_config(
+    mapping: Mapping[str, Any], where: str = "model-config.yaml", *, strict_handler: bool = True
+) -> ModelConfig:
+    """Checks plain values against the schema.
+
+    Args:
+        mapping: The content of the file.
+        where: What to call the file in messages.
+        strict_handler: Whether a wrong value under ``handler`` is an error. It is for our
+            transformer handler; another handler may use the same key in its own way, so there such
+            a value is a warning and counts as absent.
+
+    Raises:
+        ConfigError: If a value is wrong, or several do not go together.
+    """
+    raw = dict(mapping)
+    check_plain(raw, where)
+    reading = Reading(where, [])
+    values = reading.fields(ModelConfig, raw, "$", skip=("raw", "warnings", "handler", "pt2"))
+    reading.suggest(raw, ModelConfig, "$", skip=("raw", "warnings"))
+    values["pt2"] = _read_pt2(reading, raw.get("pt2"))
+    values["handler"] = _read_handler(reading, raw.get("handler"), strict=strict_handler)
+    config = ModelConfig(**values, raw=raw, warnings=reading.warnings)
+    _check_together(reading, config)
+    return config
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+        if len(data) > MAX_CONFIG_BYTES:
+            raise ConfigError(path.name, f"larger than {MAX_CONFIG_BYTES} bytes")
+        plain = yaml.safe_load(data)
+    except OSError as error:
+        raise ConfigError(path.name, f"cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:500]
+        raise ConfigError(path.name, f"cannot be read as YAML: {reason}") from None
+    if plain is None:
+        return {}
+    if not isinstance(plain, dict):
+        raise ConfigError(path.name, f"expected a mapping of keys, got {type(plain).__name__}")
+    return plain
+
+
+def _read_handler(reading: Reading, section: object, *, strict: bool) -> HandlerOptions:
+    if section is None:
+        return HandlerOptions()
+    if not isinstance(section, dict):
+        reading.problem("$.handler", "a mapping", section, fatal=strict)
+        return HandlerOptions()
+    known = {item.encode_name for item in msgspec.structs.fields(HandlerOptions)} - {"extra"}
+    values = reading.fields(HandlerOptions, section, "$.handler", skip=("extra",), fatal=strict)
+    if strict:
+        reading.suggest(section, HandlerOptions, "$.handler", skip=("extra",))
+    extra = {key: value for key, value in section.items() if key not in known}
+    return HandlerOptions(**values, extra=extra)
+
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def _read_pt2(reading: Reading, section: object) -> Compilation | None:
+    """Reads a backend's name, arguments of ``torch.compile``, or sections compile and export."""
+    if section is None:
+        return None
+    if isinstance(section, str):
+        return Compilation(compile=True, options={"backend": section})
+    if not isinstance(section, dict):
+        reading.problem("$.pt2", "the name of a backend or a mapping", section)
+    if not {"compile", "export"} & section.keys():
+        _check_options(reading, section, "$.pt2")
+        return Compilation(compile=bool(section), options=dict(section))
+    compiled = reading.mapping(section, "compile", "$.pt2")
+    export = reading.mapping(section, "export", "$.pt2")
+    options = {key: value for key, value in compiled.items() if key != "enable"}
+    _check_options(reading, options, "$.pt2.compile")
+    if compiled and "enable" not in compiled:
+        reading.warn("$.pt2.compile", "has no effect without enable: true")
+    return Compilation(
+        compile=reading.switch(compiled, "enable", "$.pt2.compile"),
+        options=options,
+        aot_compile=reading.switch(export, "aot_compile", "$.pt2.export"),
+    )
+
+
+def _check_options(reading: Reading, options: dict[str, Any], path: str) -> None:
+    backend, mode = options.get("backend"), options.get("mode")
+    if backend is not None and not isinstance(backend, str):
+        reading.problem(f"{path}.backend", "the name of a torch.compile backend", backend)
+    if mode is not None and mode not in _MODES:
+        reading.problem(f"{path}.mode", f"one of {', '.join(_MODES)}", mode)
+
+
+def _check_together(reading: Reading, config: ModelConfig) -> None:
+    least, most = config.min_workers, config.max_workers
+    if least and most is not None and most < least:
+        reading.problem("$.maxWorkers", f"int >= minWorkers, which is {least}", most)
+    ranks = config.torchrun.nproc_per_node if config.torchrun else None
+    if ranks and config.parallel_level and ranks != config.parallel_level:
+        right = f"the same as parallelLevel, which is {config.parallel_level}"
+        reading.problem("$.torchrun.nproc-per-node", right, ranks)
+    if config.parallel_type and not (ranks or config.parallel_level):
+        hint = "has no effect without parallelLevel or torchrun.nproc-per-node"
+        reading.warn("$.parallelType", hint)
+    if config.pt2 and config.pt2.compile and config.pt2.aot_compile:
+        reading.problem("$.pt2", "either compile.enable or export.aot_compile", "both")

@@ -1,0 +1,1 @@
+"""The server process: surfaces, batching and worker supervision. Never imports torch."""

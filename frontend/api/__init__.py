@@ -1,0 +1,1 @@
+"""The HTTP surfaces: every one parses to an InferenceRequest and renders Chunks."""

@@ -1,0 +1,331 @@
+"""The short way for what a model server does most: ``POST /predictions/...`` over plain HTTP/1.1.
+
+Each connection begins here. A request whose head arrives in one piece and which asks for a
+prediction or an explanation goes from the read callback straight into the model's queue, and its
+answer goes from the worker's read callback straight to the socket: no task, no future, no request
+object of a web framework. At the first request of any other kind the connection is handed, bytes
+and all, to the aiohttp application of the same address and stays there. Both ways use the same
+table of routes, the same functions from bytes to requests and from chunks to heads
+(``marserve.frontend.api.http``), so that they mean the same; the head is parsed by llhttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import httptools
+
+from marserve.frontend.api import http, inference
+from marserve.frontend.errors import InternalError, ServeError
+from marserve.frontend.types import Chunk, InferenceRequest
+from marserve.worker.wire import Buffer
+
+if TYPE_CHECKING:
+    from marserve.frontend.api.hot_server import HotServer
+    from marserve.frontend.api.routing import Answer, Match
+
+_log = logging.getLogger(__name__)
+
+_COMMANDS: dict[Answer, str] = {inference.predict: "predict", inference.explain: "explain"}
+_UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"content-encoding"})
+_CLIENT_GONE = 499
+_MAX_HEAD_BYTES = 16 << 10  # aiohttp says what is too long in a longer one
+_MAX_BACKLOG_BYTES = 64 << 10  # of requests sent ahead of their predecessor's answer
+_MAX_UNSENT_BYTES = 16 << 20  # of a stream whose client does not read
+
+
+class HotConnection(asyncio.Protocol):
+    """One connection; answers one request at a time, in order.
+
+    Args:
+        server: Knows all connections of the address and what they share.
+    """
+
+    def __init__(self, server: HotServer) -> None:
+        self._server = server
+        self._front = server.front
+        self._heads = server.heads
+        self._transport: Any = None
+        self._remote = "unix"
+        self._raw: list[tuple[bytes, bytes]] = []
+        self._fields: dict[bytes, bytes] = {}
+        self._target = b""
+        self._match: Match | None = None
+        self._id = ""
+        self._begun = 0.0
+        self._request: InferenceRequest | None = None
+        self._keep_alive = True
+        self._streaming = False
+        self._body: bytearray | None = None
+        self._missing = 0
+        self._backlog = bytearray()
+        self.closing = False
+        self._unsent = 0
+        self.active_at = time.monotonic()
+
+    # -- connection ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop for a new connection."""
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self._remote = str(peer[0])
+        self._server.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop when the client is gone: its request gives its place up."""
+        self._server.remove(self)
+        request, self._request = self._request, None
+        if request is not None:
+            request.cancel()
+            if not self._streaming:  # else it was counted when its answer began
+                self._record(_CLIENT_GONE)
+        self._transport = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being received or answered."""
+        return self._request is not None or self._body is not None
+
+    def close(self) -> None:
+        """Closes the connection, after the answer if one is due."""
+        self.closing = True
+        if not self.busy and self._transport is not None:
+            self._transport.close()
+
+    def check(self, now: float, idle_s: float, stall_s: float) -> None:
+        """Gives the connection up if nothing has moved on it for too long."""
+        quiet_s = now - self.active_at
+        if self._transport is None or quiet_s < min(idle_s, stall_s):
+            return
+        if self._body is not None:
+            if quiet_s >= stall_s:
+                got = len(self._body)
+                self._keep_alive = False
+                text = f"The request body stopped after {got} bytes for {stall_s:.0f} s."
+                self.send(http.SlowBody(text).chunk())
+        elif self._request is not None:
+            return
+        elif unsent := self._transport.get_write_buffer_size():
+            if unsent == self._unsent:
+                self._transport.abort()  # the client does not read its answer
+            self._unsent, self.active_at = unsent, now  # it does, slowly
+        elif quiet_s >= idle_s:
+            self._transport.close()
+
+    # -- request ---------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop with what has arrived."""
+        self.active_at = time.monotonic()
+        if self._body is not None:
+            self._more_body(data)
+        elif self._request is not None:
+            self._backlog += data
+            if len(self._backlog) > _MAX_BACKLOG_BYTES:
+                self._transport.pause_reading()
+        else:
+            self._begin(data)
+
+    def on_url(self, url: bytes) -> None:
+        """Called by the parser."""
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser."""
+        self._raw.append((name, value))
+        self._fields.setdefault(name.lower(), value)  # of equal names the first, as aiohttp
+
+    def _begin(self, data: bytes) -> None:
+        """Takes the first bytes of a request."""
+        end = data.find(b"\r\n\r\n") + 4
+        known = 4 <= end <= _MAX_HEAD_BYTES and data.startswith(b"POST ")
+        if not known or not self._parse(data[:end]):
+            self._hand_over(data)
+            return
+        self._begun = time.perf_counter()
+        self._id = http.new_request_id()
+        size = int(self._fields.get(b"content-length", b"0"))
+        body = data[end : end + size] if size else b""
+        if len(data) > end + size:
+            self._backlog += data[end + size :]
+        if len(body) == size:
+            self._submit(body)
+        elif not self._allowed():
+            self._hand_over(data)  # aiohttp refuses before the body has come
+        else:
+            self._body = bytearray(body)
+            self._missing = size - len(body)
+
+    def _allowed(self) -> bool:
+        """Whether the request has the key it needs, so that a stranger's body is not collected."""
+        match, auth = self._match, self._front.services.auth
+        assert match is not None  # noqa: S101  (a parsed head has one)
+        try:
+            auth.check(match.route.token or "", self._header(b"authorization"))
+        except ServeError:
+            return False
+        return True
+
+    def _parse(self, head: bytes) -> bool:
+        """Reads a head; false if the request is not for here."""
+        self._raw, self._fields, self._target = [], {}, b""
+        parser = httptools.HttpRequestParser(self)
+        try:
+            parser.feed_data(head)
+        except httptools.HttpParserError:
+            return False  # aiohttp says what is wrong with it
+        fields = self._fields
+        if parser.get_http_version() != "1.1" or not _UNUSUAL.isdisjoint(fields):
+            return False
+        path = self._target.partition(b"?")[0]
+        try:
+            self._match = self._front.router.match("POST", path.decode("ascii"))
+            limit = self._front.services.config.max_request_size
+            if int(fields.get(b"content-length", b"0")) > limit:
+                return False
+        except (ServeError, ValueError):
+            return False
+        self._keep_alive = parser.should_keep_alive()
+        return self._match.route.answer in _COMMANDS
+
+    def _more_body(self, data: bytes) -> None:
+        body = self._body
+        assert body is not None  # noqa: S101  (the caller has looked)
+        if len(data) > self._missing:
+            self._backlog += data[self._missing :]
+            data = data[: self._missing]
+        body += data
+        self._missing -= len(data)
+        if not self._missing:
+            self._body = None
+            self._submit(body)
+
+    def _submit(self, body: Buffer) -> None:
+        try:
+            self._request = self._accept(body)
+        except ServeError as error:
+            self.send(error.chunk())
+        except Exception:
+            _log.exception("request %s: POST %r failed", self._id, self._target)
+            text = f"The server failed on this request; see its log for request {self._id}."
+            self.send(InternalError(text).chunk())
+
+    def _accept(self, body: Buffer) -> InferenceRequest | None:
+        """Hands a complete request to its model; None if it was answered meanwhile."""
+        match, services = self._match, self._front.services
+        assert match is not None  # noqa: S101  (a parsed head has one)
+        header = self._header
+        if services.auth.enabled:
+            services.auth.check(match.route.token or "", header(b"authorization"))
+        version = match.parameters.get("version") or None
+        model = services.registry.route(match.parameters["model"], version)
+        headers = http.decode_headers(self._raw)
+        command = _COMMANDS[match.route.answer]
+        headers["explain"] = "True" if command == "explain" else "False"
+        headers["url_path"] = match.parameters.get("rest", "")
+        parts, bodies = http.parse_body(header(b"content-type"), body)
+        timeout_s = http.parse_timeout(header(b"x-request-timeout"))
+        request = InferenceRequest(
+            self._id, command, headers, parts, bodies, self, timeout_s, version is not None
+        )
+        model.submit(request)
+        return None if request.answered else request
+
+    def _header(self, name: bytes) -> str | None:
+        value = self._fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def _hand_over(self, data: bytes) -> None:
+        """Gives the connection away, with what has arrived of the request."""
+        transport, protocol = self._transport, self._server.fallback()
+        self._server.remove(self)
+        self._transport = None
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(data)
+
+    # -- answer ----------------------------------------------------------------------------------
+
+    def send(self, chunk: Chunk) -> None:
+        """Writes the next chunk of the answer, or the whole of it."""
+        if self._transport is None:
+            return
+        self.active_at = time.monotonic()
+        try:
+            if self._streaming or not chunk.last:
+                self._stream(chunk)
+            else:
+                self._write_whole(chunk)
+        except ServeError as error:  # the handler asked for something that HTTP cannot carry
+            if self._request is not None:
+                self._request.cancel()  # what may still come of a stream must not follow its error
+            chunk = error.chunk()
+            self._write_whole(chunk)
+        except Exception:
+            _log.exception("request %s: its answer cannot be written", self._id)
+            self._transport.abort()  # a client that waits for nothing would be worse off
+        if chunk.last:
+            self._done()
+
+    def _write_whole(self, chunk: Chunk) -> None:
+        head, body = self._heads.whole(chunk, self._id, self._keep_alive and not self.closing)
+        self._transport.writelines((head, body) if len(body) else (head,))
+        self._record(chunk.status)
+
+    def _stream(self, chunk: Chunk) -> None:
+        """One HTTP chunk a piece; the first decides on the head."""
+        if self._streaming and chunk.failure is not None:
+            # The status is sent; breaking off is the one way left to say that this is no end.
+            _log.warning("request %s: stream broke: %s", self._id, chunk.failure.message)
+            self._transport.abort()
+            return
+        pieces: list[Buffer] = []
+        if not self._streaming:
+            pieces.append(self._heads.chunked(chunk, self._id))
+            self._streaming = True
+            self._record(chunk.status)
+        if len(chunk.body):
+            pieces += (b"%x\r\n" % len(chunk.body), chunk.body, b"\r\n")
+        if chunk.last:
+            pieces.append(b"0\r\n\r\n")
+        if self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
+            self._transport.abort()
+        else:
+            self._transport.writelines(pieces)
+
+    def _record(self, status: int) -> None:
+        services = self._front.services
+        services.telemetry.response(status)
+        services.access_log.write(
+            self._remote,
+            "POST",
+            self._target.decode("ascii", "replace"),
+            "HTTP/1.1",
+            status,
+            (time.perf_counter() - self._begun) * 1e3,
+        )
+
+    def _done(self) -> None:
+        """The answer is written; the connection is free for the next request."""
+        self._request = self._body = None
+        self._streaming = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self.closing or not self._keep_alive:
+            transport.close()
+        elif self._backlog:
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """Begins a request that was sent ahead of its predecessor's answer."""
+        if self._transport is None or self.busy or not self._backlog:
+            return
+        data, self._backlog = bytes(self._backlog), bytearray()
+        self._transport.resume_reading()
+        self._begin(data)

@@ -1,0 +1,93 @@
+"""``serve``: starts, stops and describes the server, with the flags of ``torchserve``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+import marserve
+from marserve.archiver.errors import ConfigError, MarserveError
+from marserve.archiver.options import CompatCommand
+from marserve.frontend import control
+from marserve.frontend.config import describe_config, load_config
+from marserve.frontend.flags import MANY, server_options
+
+_CONTRACT = "0.12.0"
+_ACTIONS = ("version", "start", "stop", "status", "print_config")
+
+
+@click.command(cls=CompatCommand, many=MANY)
+@click.option("--version", "-v", is_flag=True, help="Print the version.")
+@click.option("--start", is_flag=True, help="Start the server; also without any action.")
+@click.option("--stop", is_flag=True, help="Stop it: accepted requests are answered first.")
+@click.option(
+    "--status", is_flag=True, help="Show process, addresses and models; 3 if not running."
+)
+@click.option("--print-config", is_flag=True, help="Show each setting and where it comes from.")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground.")
+@server_options
+@click.option("--log-config", metavar="FILE", help="Accepted, without effect.")
+@click.option(
+    "--no-config-snapshots", "--ncs", is_flag=True, help="Write no snapshots, which none are yet."
+)
+def main(**given: Any) -> None:
+    """Serves PyTorch models over HTTP."""
+    actions = [name for name in _ACTIONS if given.pop(name)]
+    if len(actions) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in actions)
+        raise click.UsageError(f"{names} cannot be combined")
+    try:
+        sys.exit(_act(actions[0] if actions else "start", given))
+    except MarserveError as error:
+        prefix = "Invalid configuration: " if isinstance(error, ConfigError) else ""
+        click.echo(f"{prefix}{error}", err=True)
+        sys.exit(1)
+
+
+def _act(action: str, given: dict[str, Any]) -> int:
+    """Returns the exit status."""
+    if action == "version":
+        click.echo(f"marserve {marserve.__version__} (TorchServe API {_CONTRACT})")
+        return 0
+    _check_temporary_directory()
+    if action == "stop":
+        return control.stop()
+    if action == "status":
+        return control.status()
+    foreground: bool = given.pop("foreground")
+    _accept_without_effect(given)
+    showing = action == "print_config"
+    config = load_config(given, os.environ, Path.cwd(), store_needed=not showing)
+    if showing:
+        click.echo(describe_config(config), nl=False)
+        for notice in config.notices:
+            click.echo(f"# {notice}")
+        return 0
+    return control.start(given, foreground=foreground)
+
+
+def _check_temporary_directory() -> None:
+    """The pid file is there; a directory that was asked for must not be passed over silently."""
+    for variable in ("TMPDIR", "TEMP", "TMP"):
+        path = os.environ.get(variable)
+        if path and not Path(path).is_dir():
+            raise ConfigError(variable, f"Invalid temp directory: {path}", "no such directory")
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise ConfigError("TMPDIR", f"no usable temporary directory: {error.strerror}") from None
+
+
+def _accept_without_effect(given: dict[str, Any]) -> None:
+    given.pop("no_config_snapshots")
+    log_config, cpp_log_config = given.pop("log_config"), given["cpp_log_config"]
+    for flag, path in (("--log-config", log_config), ("--cpp-log-config", cpp_log_config)):
+        if path and not Path(path).is_file():
+            raise ConfigError(flag, f"file not found: {path}")
+    if log_config:
+        click.echo("--log-config has no effect: log4j2 settings are not read here", err=True)

@@ -1,0 +1,32 @@
+"""How many GPUs the workers can have, without importing torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_DEVICE = re.compile(r"nvidia[0-9]+")
+
+
+def count_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> int:
+    """Returns the number of NVIDIA GPUs that this process may use.
+
+    Args:
+        environ: ``CUDA_VISIBLE_DEVICES`` limits the number.
+        devices: Where the driver puts its device files; a container has those it was given.
+    """
+    try:
+        found = sum(_DEVICE.fullmatch(entry.name) is not None for entry in devices.iterdir())
+    except OSError:
+        return 0
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    # CUDA reads the list up to the first entry that names no device, such as -1.
+    count = 0
+    for entry in visible.split(","):
+        if not entry.strip() or entry.strip().startswith("-"):
+            break
+        count += 1
+    return min(found, count)

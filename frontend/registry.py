@@ -1,0 +1,333 @@
+"""Which models are served, in which versions, and which version answers by default."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from marserve.frontend.dependencies import PythonEnvironment, prepare_python
+from marserve.frontend.early_template import EarlyTemplate
+from marserve.frontend.errors import (
+    BadRequest,
+    CleanupTimeout,
+    Conflict,
+    InternalError,
+    InvalidModel,
+    ModelNotFound,
+    OutOfResources,
+    ServiceUnavailable,
+    VersionInUse,
+    VersionNotFound,
+)
+from marserve.frontend.launch import Launcher
+from marserve.frontend.logs import WorkerLog
+from marserve.frontend.metrics import Telemetry
+from marserve.frontend.model import Model
+from marserve.frontend.model_defaults import ModelDefaults
+from marserve.frontend.registration import Registered, Registration, identity
+from marserve.frontend.settings import resolve_settings, without_effect
+from marserve.frontend.store import ModelStore
+from marserve.frontend.versions import Versions
+
+if TYPE_CHECKING:
+    from marserve.archiver.unpack import Archive
+    from marserve.frontend.config import ServerConfig
+
+_log = logging.getLogger(__name__)
+
+
+class Registry:
+    """All served models.
+
+    Args:
+        config: Of the server.
+        store: Finds and unpacks archives.
+        telemetry: Receives counts and times.
+        log: Receives what workers print.
+    """
+
+    def __init__(
+        self, config: ServerConfig, store: ModelStore, telemetry: Telemetry, log: WorkerLog
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._telemetry = telemetry
+        self._log = log
+        self._names: dict[str, Versions] = {}
+        self._claims: set[tuple[str, str]] = set()
+        self._worker_numbers = itertools.count(config.initial_worker_port)
+        self._strict = config.compat == "strict"
+        self.draining = False
+
+    # -- look-ups --------------------------------------------------------------------------------
+
+    def resolve(self, name: str, version: str | None = None) -> Model:
+        """Returns a version of a model, the default one if none is given.
+
+        Raises:
+            ModelNotFound: If there is no model of that name.
+            ServiceUnavailable: If there is none any more, because the server stops.
+            VersionNotFound: If it has no such version.
+        """
+        versions = self._names.get(name)
+        if versions is None:
+            if self.draining:
+                raise ServiceUnavailable("The server is being stopped.", retry_after_s=1)
+            raise ModelNotFound(f"Model not found: {name}")
+        model = versions.models.get(version or versions.default)
+        if model is None:
+            raise VersionNotFound(f"Model version: {version} does not exist for model: {name}")
+        return model
+
+    def route(self, name: str, version: str | None = None) -> Model:
+        """Returns the version that a request for inference goes to.
+
+        Like ``resolve``, but where no version is named, the traffic rules have their say.
+        """
+        versions = self._names.get(name)
+        if versions is not None and versions.split is not None and version is None:
+            return versions.route(versions.split)
+        return self.resolve(name, version)
+
+    def default_models(self) -> list[Model]:
+        """Returns the default version of every model, by name."""
+        return [v.models[v.default] for _, v in sorted(self._names.items())]
+
+    def versions(self, name: str) -> list[Model]:
+        """Returns all versions of a model.
+
+        Raises:
+            ModelNotFound: If there is no model of that name.
+        """
+        self.resolve(name)
+        return list(self._names[name].models.values())
+
+    def is_default(self, model: Model) -> bool:
+        """Tells whether a version answers where none is given."""
+        versions = self._names.get(model.name)
+        return versions is not None and versions.default == model.version
+
+    def healthy(self) -> bool:
+        """Tells whether every model has, or is about to have, the workers it needs."""
+        models = self.default_models()
+        return all(m.pool.hopeful >= m.min_workers or m.scaler.dormant for m in models)
+
+    def ready(self) -> bool:
+        """Tells whether every model that wants workers has one that serves, or only sleeps."""
+        return not self.draining and all(m.scaler.servable for m in self.default_models())
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    async def register(self, registration: Registration) -> Registered:
+        """Unpacks an archive and starts its workers.
+
+        Returns:
+            At once if the caller does not wait; the workers go on starting.
+
+        Raises:
+            Conflict: If that version is registered already.
+            InternalError: If the workers cannot be started; the model is not registered then.
+        """
+        early = self._early_template(registration)
+        try:
+            model = await self._unpack(registration, early)
+        except BaseException:
+            if early is not None:
+                await early.drop()
+            raise
+        name, version = model.name, model.version
+        self._names.setdefault(name, Versions(version)).add(model)
+        return await self._start(model, registration)
+
+    async def scale(
+        self, name: str, version: str | None, min_workers: int, max_workers: int | None, wait: bool
+    ) -> bool:
+        """Changes how many workers a version has.
+
+        Args:
+            name: Of the model.
+            version: None for the default one.
+            min_workers: Fewer are added to.
+            max_workers: More are taken away from; None for as many as ``min_workers``.
+            wait: Whether to return only when they are up, or cannot be.
+
+        Returns:
+            Whether the wanted workers are up.
+
+        Raises:
+            BadRequest: If the numbers make no sense.
+        """
+        model = self.resolve(name, version)
+        maximum = min_workers if max_workers is None else max_workers
+        if min_workers < 0:
+            raise BadRequest(f"min_worker: expected an integer >= 0, got {min_workers}")
+        if maximum < min_workers:
+            raise BadRequest("max_worker cannot be less than min_worker.")
+        await model.scale(min_workers, maximum)
+        if wait:
+            return await model.pool.settled(min_workers)
+        return model.pool.ready >= min_workers
+
+    def set_default(self, name: str, version: str) -> None:
+        """Lets a version answer where none is given.
+
+        Raises:
+            VersionNotFound: If there is no such version.
+        """
+        self.resolve(name)
+        if version not in self._names[name].models:
+            raise VersionNotFound(f"Model version {version} does not exist for model {name}")
+        self._names[name].set_default(version)
+
+    def traffic(self, name: str) -> Versions:
+        """Returns the versions of a model with their traffic rules.
+
+        Raises:
+            ModelNotFound: If there is no model of that name.
+        """
+        self.resolve(name)
+        return self._names[name]
+
+    async def unregister(self, name: str, version: str | None) -> None:
+        """Ends a version's workers, once they have answered what they have, and forgets it.
+
+        Raises:
+            VersionInUse: If it is the default one and there are others.
+            CleanupTimeout: If its workers take too long.
+        """
+        model = self.resolve(name, version)
+        versions = self._names[name]
+        if model.version == versions.default and len(versions.models) > 1:
+            raise VersionInUse(f"Cannot remove default version for model {name}")
+        versions.remove(model.version)
+        if not versions.models:
+            del self._names[name]
+        late = False
+        try:
+            async with asyncio.timeout(self._config.unregister_model_timeout):
+                await model.drain()
+        except TimeoutError:
+            late = True
+        await model.close(at_once=late)
+        await self._store.release(model.archive, model.url)
+        if late:
+            raise CleanupTimeout(f"Timed out while cleaning resources: {name}")
+
+    async def drain(self, timeout_s: float) -> None:
+        """Accepts nothing more and waits until all accepted requests are answered."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*(m.drain() for m in self._all()))
+        except TimeoutError:
+            _log.warning("requests were still running %g s after the server was stopped", timeout_s)
+
+    async def close(self) -> None:
+        """Ends all workers."""
+        self.draining = True
+        models = self._all()
+        self._names.clear()
+        await asyncio.gather(*(m.close() for m in models))
+        for model in models:
+            await self._store.release(model.archive, model.url)
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _all(self) -> list[Model]:
+        return [m for v in self._names.values() for m in v.models.values()]
+
+    def _claim(self, name: str, version: str) -> None:
+        """Two calls for one version at a time: only the first may go on."""
+        versions = self._names.get(name)
+        if (name, version) in self._claims or (versions and version in versions.models):
+            raise Conflict(f"Model version {version} is already registered for model {name}")
+        self._claims.add((name, version))
+
+    def _early_template(self, registration: Registration) -> EarlyTemplate | None:
+        """Workers that will be wanted at once can have their imports begin at once."""
+        wanted = registration.initial_workers or self._config.default_workers_per_model
+        if self._config.number_of_gpu or not (wanted or registration.at_startup):
+            return None
+        path = self._store.locate(registration.url)
+        if path is None or path.suffix != ".mar":
+            return None
+        python = PythonEnvironment(self._config.python or sys.executable)
+        return EarlyTemplate(self._config, python, path, self._log)
+
+    async def _unpack(self, registration: Registration, early: EarlyTemplate | None) -> Model:
+        """Makes a model of an archive; nothing of it is left if that fails."""
+        archive = await self._store.fetch(registration.url)
+        claim: tuple[str, str] | None = None
+        try:
+            name, version = identity(registration, archive)
+            self._claim(name, version)
+            claim = (name, version)
+            return await self._build(name, version, registration, archive, early)
+        except BaseException:
+            await self._store.release(archive, registration.url)
+            raise
+        finally:
+            if claim is not None:
+                self._claims.discard(claim)
+
+    async def _build(
+        self,
+        name: str,
+        version: str,
+        registration: Registration,
+        archive: Archive,
+        early: EarlyTemplate | None,
+    ) -> Model:
+        handler = (
+            registration.handler
+            or archive.manifest.model.handler
+            or self._config.default_service_handler
+        )
+        if not handler:
+            raise InvalidModel(f"Model {name}: the archive names no handler, and none was given.")
+        properties = self._config.models.get(name, {}).get(version, ModelDefaults())
+        settings = resolve_settings(registration, archive.config, properties, self._config)
+        for line in archive.config.warnings + sorted(without_effect(archive.config)):
+            _log.warning("%s %s: %s", name, version, line)
+        python = await prepare_python(archive, self._config)
+        launcher = Launcher(self._config, python, handler, self._log, self._worker_numbers, early)
+        return Model(
+            name,
+            version,
+            registration.url,
+            archive,
+            settings,
+            launcher.start,
+            self._telemetry,
+            launcher.close,
+            strict=self._strict,
+            loaded_at_startup=registration.at_startup,
+        )
+
+    async def _start(self, model: Model, registration: Registration) -> Registered:
+        wanted = model.settings.min_workers
+        await model.scale(wanted, model.settings.max_workers)
+        if not wanted:
+            return Registered(model, 0, True)
+        if not registration.synchronous and not registration.at_startup:
+            return Registered(model, wanted, False)
+        ready = await model.pool.settled(wanted)
+        if ready or registration.at_startup:
+            return Registered(model, wanted, ready)
+        cause = model.pool.last_error
+        await self._forget(model)
+        text = f"Failed to start workers for model {model.name} version: {model.version}"
+        kind = OutOfResources if cause is not None and cause.memory else InternalError
+        raise kind(f"{text}. Cause: {cause}" if cause is not None else text)
+
+    async def _forget(self, model: Model) -> None:
+        versions = self._names.get(model.name)
+        if versions is not None and versions.models.get(model.version) is model:
+            versions.remove(model.version)
+            if not versions.models:
+                del self._names[model.name]
+        await model.close()
+        await self._store.release(model.archive, model.url)

@@ -1,0 +1,184 @@
+"""The life of the server process: startup, serve, shutdown.
+
+A signal only sets an event. The first one lets accepted requests finish, for ``drain_timeout``
+seconds at most; a second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import marserve
+from marserve.frontend.api.app import Services, build_apps
+from marserve.frontend.auth import TokenAuth
+from marserve.frontend.config import ServerConfig
+from marserve.frontend.gpus import count_gpus
+from marserve.frontend.logs import Logs, configure_logging
+from marserve.frontend.metrics import Telemetry
+from marserve.frontend.pidfile import PidFile
+from marserve.frontend.registry import Registry
+from marserve.frontend.sites import Sites
+from marserve.frontend.startup_models import load_startup_models
+from marserve.frontend.store import ModelStore
+from marserve.frontend.system import SystemMetrics
+
+_log = logging.getLogger(__name__)
+
+STARTED = "Model server started."
+_WORKERS_S = 5.0
+_CLOSE_S = 15.0  # more than workers and last answers may take, one after the other
+
+
+class Server:
+    """One server.
+
+    Args:
+        config: Its settings.
+        directory: Where its key file goes.
+    """
+
+    def __init__(self, config: ServerConfig, directory: Path) -> None:
+        found = count_gpus(os.environ)
+        limit = config.number_of_gpu
+        gpus = found if limit is None else min(found, limit)
+        self._config = replace(config, number_of_gpu=gpus)
+        self._directory = directory
+        self._stack = contextlib.AsyncExitStack()
+        self._at_once: list[Callable[[], object]] = []
+        self._stop = asyncio.Event()
+        self._registry: Registry | None = None
+        self._logs: Logs | None = None
+
+    async def startup(self) -> None:
+        """Opens logs and sockets, then loads the models named at start.
+
+        Raises:
+            MarserveError: If the server cannot start.
+        """
+        config = self._config
+        self._watch_signals()
+        pid_file = PidFile()
+        pid_file.claim()
+        self._closes(pid_file.release)
+        logs = self._logs = configure_logging(config)
+        self._closes(logs.close)
+        _log.info("marserve %s, model store %s", marserve.__version__, config.model_store)
+        for notice in config.notices:
+            _log.warning("%s", notice)
+        auth = TokenAuth(config, self._directory)
+        self._closes(auth.close)
+        telemetry = Telemetry(config)
+        self._closes(telemetry.close)
+        store = ModelStore(config)
+        self._closes(store.close)
+        registry = Registry(config, store, telemetry, logs.worker)
+        self._registry = registry
+        self._at_once.append(_kill_children)
+        services = Services(config, registry, telemetry, auth, logs.access)
+        sites = Sites(config, build_apps(services))
+        self._stack.push_async_callback(sites.close)
+        # Before the connections: whose request a worker leaves undone still gets its error.
+        self._stack.push_async_callback(_end_workers, registry)
+        self._at_once.append(sites.remove_sockets)
+        await sites.bind()
+        if not config.disable_system_metrics:
+            system = SystemMetrics(telemetry, config.metric_time_interval)
+            self._stack.push_async_callback(system.close)
+            system.start()
+        await self._unless_stopped(load_startup_models(config, store, registry))
+
+    async def serve(self, report_ready: Callable[[], None] = lambda: None) -> None:
+        """Says that the server is up, and returns once a signal asks it to stop.
+
+        Args:
+            report_ready: Called once the line that says so is written.
+        """
+        if self._logs is not None and not self._stop.is_set():
+            self._logs.console.append(f"{STARTED}\n")
+            _log.info("listening on %s", ", ".join(self._addresses()))
+            # Whoever waits for the start must then find the line; a full pipe must not hold us up.
+            await asyncio.to_thread(self._logs.console.flush, 1.0)
+            report_ready()
+        await self._stop.wait()
+
+    async def shutdown(self) -> None:
+        """Finishes accepted requests, then ends workers, connections and files."""
+        if self._registry is not None:
+            _log.info("stopping: accepted requests have %g s", self._config.drain_timeout)
+            await self._registry.drain(self._config.drain_timeout)
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._stack.aclose()
+        except TimeoutError:
+            self._close_at_once()
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _closes(self, close: Callable[[], object]) -> None:
+        """Notes how a part is closed: in the reverse order, whatever happens, even in a hurry."""
+        self._stack.callback(close)
+        self._at_once.append(close)
+
+    def _addresses(self) -> list[str]:
+        config = self._config
+        addresses = [config.inference_address, config.management_address]
+        if config.enable_metrics_api:
+            addresses.append(config.metrics_address)
+        return list(dict.fromkeys(str(address) for address in addresses))
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Waits for some work, unless a signal comes first."""
+        tasks = {asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())}
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+
+    def _signalled(self, number: int) -> None:
+        if not self._stop.is_set():
+            self._stop.set()
+            return
+        _log.warning("stopped a second time: ending at once")
+        self._close_at_once()
+        os._exit(128 + number)
+
+    def _close_at_once(self) -> None:
+        """Leaves nothing behind, without waiting for anything."""
+        for close in reversed(self._at_once):
+            with contextlib.suppress(Exception):
+                close()
+        self._at_once.clear()
+
+
+async def _end_workers(registry: Registry) -> None:
+    """Ends the workers; what they still do has had its time to finish."""
+    closing = asyncio.ensure_future(registry.close())
+    done, _ = await asyncio.wait([closing], timeout=_WORKERS_S)
+    if not done:
+        _log.warning("workers that are still busy are killed")
+        _kill_children()
+    await closing
+
+
+def _kill_children() -> None:
+    """Workers that read their socket would see it close; those deep in a handler would not."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.kill()

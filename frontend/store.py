@@ -1,0 +1,156 @@
+"""The model store: finds archives by name, directory or allowed URL, and makes their files ready.
+
+What is extracted is under one private temporary directory a server, which is removed at the end;
+one that a killed server left behind is removed by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from marserve.archiver.errors import ArchiveError, ConfigError
+from marserve.archiver.unpack import Archive, open_directory, unpack
+from marserve.frontend.download import Remote, download, is_url, parse_url, sweep_parts
+from marserve.frontend.errors import InvalidModel, ModelNotFound
+from marserve.frontend.scratch import ScratchDirectory
+
+if TYPE_CHECKING:
+    from marserve.frontend.config import ServerConfig
+
+logger = logging.getLogger(__name__)
+
+ARCHIVE_ENDINGS = (".mar", ".model", ".tar.gz", ".tgz")
+
+
+class ModelStore:
+    """Archives by the names and URLs that clients use.
+
+    Args:
+        config: ``model_store`` and ``allowed_urls`` are read.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._root = Path(config.model_store)
+        self._allowed = config.allowed_urls
+        self._scratch = ScratchDirectory(Path(tempfile.gettempdir()))
+        self._unpacked: dict[
+            Path, Path
+        ] = {}  # an archive's directory, to what it was extracted into
+        sweep_parts(self._root)
+
+    async def fetch(self, url: str) -> Archive:
+        """Makes the files of an archive ready.
+
+        Args:
+            url: File or directory name in the model store, absolute directory, or allowed URL.
+
+        Returns:
+            Extracted to a directory of its own; a directory is used where it is.
+
+        Raises:
+            ModelNotFound: If there is no such archive, or the URL is not allowed.
+            DownloadFailed: If it cannot be fetched.
+            InternalError: If a file of that name is in the store already.
+            InvalidModel: If it is broken, hostile, or its configuration is wrong.
+        """
+        _check(url)
+        if is_url(url):
+            remote = parse_url(url, self._allowed)
+            path = await download(remote, self._root, self._allowed)
+            try:
+                return await self._unpack(path, url)
+            except BaseException:
+                path.unlink(missing_ok=True)  # the store is as it was
+                raise
+        path = await asyncio.to_thread(self._find, url)
+        return await self._unpack(path, url)
+
+    def locate(self, url: str) -> Path | None:
+        """Returns the file in the store that ``fetch`` would unpack; None if there is none yet."""
+        try:
+            _check(url)
+            path = None if is_url(url) else self._find(url)
+        except ModelNotFound:
+            return None
+        return path if path is not None and path.is_file() else None
+
+    async def release(self, archive: Archive, url: str) -> None:
+        """Removes what ``fetch`` made: extracted files, and the file of a URL from the store."""
+        target = self._unpacked.pop(archive.directory, None)
+        if target is not None:
+            await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+        if is_url(url):
+            remote: Remote = parse_url(url, self._allowed)
+            await asyncio.to_thread((self._root / remote.filename).unlink, missing_ok=True)
+
+    def available(self) -> list[str]:
+        """Returns the sorted names of all archives and directories of the store but hidden ones."""
+        if not self._root.is_dir():
+            return []
+        return sorted(
+            entry.name
+            for entry in self._root.iterdir()
+            if not entry.name.startswith(".")
+            and (entry.is_dir() or entry.name.endswith(ARCHIVE_ENDINGS))
+        )
+
+    def close(self) -> None:
+        """Removes everything that was extracted."""
+        self._scratch.close()
+
+    def _find(self, url: str) -> Path:
+        """The file or directory that a name stands for.
+
+        Raises:
+            ModelNotFound: If there is none, or it is a link out of the store.
+        """
+        if not self._root.is_dir():
+            raise ModelNotFound("Model store has not been configured.")
+        path = self._root / os.path.basename(url.rstrip("/"))
+        if os.path.isfile(path):  # unlike is_file, false for names that no file can have
+            root = os.path.realpath(self._root)
+            if os.path.commonpath([root, os.path.realpath(path)]) != root:
+                raise ModelNotFound(f"Model not found at: {url} (it is a link out of the store)")
+            return path
+        if os.path.isabs(url) and os.path.isdir(url):
+            return Path(url)
+        if os.path.isdir(path):
+            return path
+        raise ModelNotFound(f"Model not found at: {url}")
+
+    async def _unpack(self, path: Path, url: str) -> Archive:
+        try:
+            if await asyncio.to_thread(path.is_dir):
+                return await asyncio.to_thread(open_directory, path)
+            target = self._scratch.path / uuid.uuid4().hex
+            archive = await asyncio.to_thread(unpack, path, target)
+        except (ArchiveError, ConfigError) as error:
+            raise InvalidModel(f"{url}: {self._without_paths(str(error))}") from error
+        except OSError as error:
+            logger.warning("%s cannot be unpacked: %s", path, error)
+            raise InvalidModel(f"{url}: cannot be read: {error.strerror}") from error
+        self._unpacked[archive.directory] = target
+        return archive
+
+    def _without_paths(self, text: str) -> str:
+        """The text is for a client: where the server keeps its files is none of its business."""
+        for root in {str(self._root), os.path.realpath(self._root), str(self._scratch.path)}:
+            text = text.replace(f"{root}{os.sep}", "")
+        return text
+
+
+def _check(url: str) -> None:
+    if not url:
+        raise ModelNotFound("empty url")
+    shown = url[:200]
+    if ".." in url:
+        raise ModelNotFound(f"Relative path is not allowed in url: {shown}")
+    if "\0" in url or len(url) > 4096:
+        raise ModelNotFound(f"Model not found at: {shown}")

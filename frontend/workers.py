@@ -1,0 +1,299 @@
+"""The server's side of one worker: what it was sent, what it answered, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Any, Protocol, cast
+
+from marserve.archiver.errors import MarserveError
+from marserve.frontend.process import ChildProcess, exit_cause, is_stopped
+from marserve.frontend.types import Chunk, InferenceRequest
+from marserve.worker import wire
+
+_LAST_WORDS_S = 0.2
+_SMOOTHING = 0.2  # weight of the newest batch in the moving average of batch times
+
+
+class LoadError(MarserveError):
+    """A worker could not load its model; the text is the cause.
+
+    Args:
+        memory: Whether memory ran out.
+        detail: Traceback or last lines of output, for the log and for describe.
+    """
+
+    def __init__(self, message: str, memory: bool = False, detail: str = "") -> None:
+        super().__init__(message)
+        self.memory = memory
+        self.detail = detail
+
+
+class WorkerOwner(Protocol):
+    """Who is told what becomes of a worker; all calls come from the event loop."""
+
+    def worker_free(self, worker: Worker) -> None:
+        """The worker can take a batch."""
+
+    def request_done(self, request: InferenceRequest, reply: wire.Reply) -> None:
+        """The worker has given its last word on a request; its caller is not yet answered."""
+
+    def batch_done(self, requests: list[InferenceRequest], took_s: float, handler_s: float) -> None:
+        """All requests of a batch are answered, so long after it was sent or could begin."""
+
+    def failure_chunk(self, reply: wire.Reply) -> Chunk:
+        """Returns what the caller of a failed request is answered."""
+        ...
+
+    def record(self, samples: list[wire.Sample]) -> None:
+        """The handler reported metrics."""
+
+
+class _Batch:
+    __slots__ = ("began_at", "left", "overdue", "requests")
+
+    def __init__(self, requests: list[InferenceRequest], began_at: float) -> None:
+        self.requests = requests
+        self.left = len(requests)
+        self.began_at = began_at
+        self.overdue = False
+
+
+class Worker(asyncio.BufferedProtocol):
+    """One loaded model in one process.
+
+    Args:
+        name: As in the logs, such as ``W-9000-model_1.0``.
+        owner: Is told about answers.
+    """
+
+    def __init__(self, name: str, number: int, owner: WorkerOwner) -> None:
+        self.name = name
+        self.number = number
+        self.started_at = time.time()
+        self.ready = False
+        self.stopping = False
+        self.idle_since = 0.0
+        self._handler_s = 0.0
+        self._greeted = False
+        self.served = 0
+        self.batch_time_s = float("inf")
+        self.process: ChildProcess | None = None
+        self.lost = asyncio.Event()
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._decoder = wire.Decoder()
+        self._loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_flight: dict[str, InferenceRequest] = {}
+        self._batches: deque[_Batch] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._forget_caller = self._caller_gone
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def load(self, process: ChildProcess, load: wire.Load) -> None:
+        """Connects to a fresh process and has it load the model; may be cancelled.
+
+        Raises:
+            LoadError: If it fails or ends.
+        """
+        self.process = process
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self, sock=process.sock)
+        self._write(wire.encode(load))
+        self._greeted = True
+        await self._loaded
+        self.idle_since = time.monotonic()
+        self.ready = True
+
+    async def end(self, timeout_s: float) -> int:
+        """Closes the socket and waits for the process; returns its exit status."""
+        if self._transport is not None:
+            self._transport.close()
+        if self.process is None:
+            return 0
+        return await self.process.wait(timeout_s)
+
+    async def drain(self) -> None:
+        """Takes no more batches, and returns when those it has are answered."""
+        self.stopping = True
+        await self._idle.wait()
+
+    async def gone(self) -> None:
+        """Waits until the process has ended and all that it said was heard."""
+        ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.lost.wait())]
+        if self.process is not None:
+            ends.append(asyncio.ensure_future(self.process.exited()))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            self.stopping = True
+            # Its last words may still be on the way; but a child of its own may hold the socket
+            # open for as long as it likes.
+            await asyncio.wait(ends[:1], timeout=_LAST_WORDS_S)
+        finally:
+            for end in ends:
+                end.cancel()
+
+    @property
+    def responsive(self) -> bool:
+        """Whether an answer can be hoped for: neither late with one, nor stopped by a signal."""
+        late = bool(self._batches) and self._batches[0].overdue
+        stopped = self.process is not None and is_stopped(self.process.pid)
+        return self.ready and not late and not stopped
+
+    def kill(self) -> None:
+        """Ends the process at once; ``lost`` is set when that is seen."""
+        if self.process is not None:
+            self.process.kill()
+
+    # -- work ------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> int:
+        """Batches that were sent and are not yet answered."""
+        return len(self._batches)
+
+    def send(self, requests: list[InferenceRequest], now: float) -> None:
+        """Sends a batch; the answers go to the requests' callers."""
+        bodies: list[wire.Buffer] = []
+        heads = []
+        for request in requests:
+            request.sent_at = now
+            request.on_cancel = self._forget_caller
+            self._in_flight[request.id] = request
+            heads.append(wire.Request(request.id, request.command, request.headers, request.parts))
+            bodies += request.bodies
+        self.served += len(requests)
+        self._batches.append(_Batch(requests, now))
+        self._idle.clear()
+        self._write(wire.encode(wire.Predict(heads), bodies))
+
+    def share(self, threads: int) -> None:
+        """Has it compute with so many threads from the next batch on."""
+        if self._greeted:  # else its first message will say so
+            self._write(wire.encode(wire.Threads(threads)))
+
+    def overdue(self, now: float, timeout_s: float) -> list[InferenceRequest]:
+        """Returns the requests of a batch that has just run out of its response time, once."""
+        if not self._batches:
+            return []
+        batch = self._batches[0]
+        if batch.overdue or now - batch.began_at < timeout_s:
+            return []
+        batch.overdue = True
+        return [r for r in batch.requests if r.id in self._in_flight]
+
+    def hung(self, now: float, timeout_s: float) -> bool:
+        """Tells whether the running batch has taken more than twice its response time."""
+        return bool(self._batches) and now - self._batches[0].began_at >= 2 * timeout_s
+
+    def expired(self, now: float) -> list[InferenceRequest]:
+        """Returns the requests in flight whose own deadline has passed."""
+        return [r for r in self._in_flight.values() if r.deadline <= now and not r.answered]
+
+    def take_unfinished(self) -> tuple[list[InferenceRequest], list[InferenceRequest]]:
+        """Empties the worker; returns the requests of the running batch, and those sent ahead."""
+        alive = [[r for r in batch.requests if r.id in self._in_flight] for batch in self._batches]
+        self._in_flight.clear()
+        self._batches.clear()
+        return (alive[0] if alive else []), [r for batch in alive[1:] for r in batch]
+
+    # -- protocol --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop once the socket is watched."""
+        # A stream socket gives a Transport; uvloop's classes do not inherit from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the loop for a place to read into."""
+        return self._decoder.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the loop when ``nbytes`` were read."""
+        for message, body in self._decoder.commit(nbytes):
+            if isinstance(message, wire.Replies):
+                self._handler_s = message.took_s
+                self._replies(message.replies, body)
+            elif isinstance(message, wire.Metrics):
+                self._owner.record(message.samples)
+            elif isinstance(message, wire.Loaded):
+                self._settle(None)
+            elif isinstance(message, wire.LoadFailed):
+                text = f"{message.type}: {message.message}"
+                self._settle(LoadError(text, message.memory, message.traceback))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop when the process has closed its end, which it does by ending."""
+        self.ready = False
+        self.stopping = True  # nothing is sent to the dead, nor counts as having been tried
+        self.lost.set()
+        if not self._loaded.done():
+            task = asyncio.ensure_future(self._explain_exit())
+            task.add_done_callback(lambda _: None)
+
+    async def _explain_exit(self) -> None:
+        code = await self.process.wait(2.0) if self.process else 0
+        tail = "\n".join(self.process.tail) if self.process else ""
+        text = f"the worker {exit_cause(code)} while it loaded the model"
+        self._settle(LoadError(text, code == -9, tail))
+
+    def _caller_gone(self, request: InferenceRequest) -> None:
+        """Lets the worker know; if it streams to that caller, it stops at the next piece."""
+        if request.id in self._in_flight:
+            self._write(wire.encode(wire.Cancel([request.id])))
+
+    def _settle(self, error: LoadError | None) -> None:
+        if self._loaded.done():
+            return
+        if error is None:
+            self._loaded.set_result(None)
+        else:
+            self._loaded.set_exception(error)
+
+    def _write(self, buffers: list[wire.Buffer]) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(buffers)
+
+    def _replies(self, replies: list[wire.Reply], body: bytearray) -> None:
+        at = 0
+        for reply in replies:
+            data: wire.Buffer = body if reply.size == len(body) else body[at : at + reply.size]
+            at += reply.size
+            request = self._in_flight.get(reply.id)
+            if request is None:
+                continue
+            if reply.last:
+                del self._in_flight[reply.id]
+                self._owner.request_done(request, reply)
+            if reply.failure is None:
+                chunk = Chunk(
+                    data, reply.status, phrase=reply.phrase, headers=reply.headers, last=reply.last
+                )
+            else:
+                chunk = self._owner.failure_chunk(reply)
+            request.send(chunk)
+            if reply.last:
+                self._count_down()
+
+    def _count_down(self) -> None:
+        """One more request of the running batch is done; batches are answered in their order."""
+        batch = self._batches[0]
+        batch.left -= 1
+        if batch.left:
+            return
+        self._batches.popleft()
+        now = time.monotonic()
+        took = now - batch.began_at
+        if self.batch_time_s == float("inf"):
+            self.batch_time_s = took
+        self.batch_time_s += _SMOOTHING * (took - self.batch_time_s)
+        self._owner.batch_done(batch.requests, took, self._handler_s)
+        if self._batches:
+            self._batches[0].began_at = now
+        else:
+            self.idle_since = now
+            self._idle.set()
+        self._owner.worker_free(self)

@@ -1,0 +1,1 @@
+"""Handlers: what turns requests into answers inside a worker process."""

@@ -1,0 +1,1 @@
+"""Text generation: how tokens are chosen, and the loop that appends them."""

@@ -1,0 +1,96 @@
+"""Eager PyTorch: weights in a transformers model, attention by SDPA, under inference mode."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from marserve.handlers.runners.base import (
+    INPUT_NAMES,
+    Decoder,
+    Inputs,
+    Outputs,
+    RunnerOptions,
+    probe,
+)
+from marserve.handlers.runners.decoding import CachedDecoder, exercise
+from marserve.handlers.runners.weights import load_module
+
+
+class EagerRunner:
+    """Runs a transformers model as it is.
+
+    Args:
+        module: In evaluation mode, on its device.
+        output_names: The outputs that the task reads.
+        forward: What is called; None for ``module``.
+        decodes: Whether text is generated, by ``decoder``.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        output_names: tuple[str, ...],
+        forward: Callable[..., Any] | None = None,
+        decodes: bool = False,
+    ) -> None:
+        self._module = module
+        self._forward: Callable[..., Any] = module if forward is None else forward
+        self._output_names = output_names
+        self._decodes = decodes
+        self._input_names = input_names(module)
+        self._device = next(module.parameters()).device
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs that the model takes."""
+        return self._input_names
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._device
+
+    @property
+    def module(self) -> nn.Module:
+        """The model."""
+        return self._module
+
+    @torch.inference_mode()
+    def __call__(self, inputs: Inputs) -> Outputs:
+        """Runs one padded batch."""
+        outputs = self._forward(**inputs)
+        return {name: outputs[name] for name in self._output_names}
+
+    def decoder(self) -> Decoder:
+        """Returns a decoder that keeps keys and values of past tokens."""
+        return CachedDecoder(self._module, self._forward)
+
+    def warm_up(self) -> None:
+        """Runs once, so that memory is mapped and kernels are chosen."""
+        if self._decodes:
+            exercise(self.decoder, self.device)
+        else:
+            self(probe(1, 8, self))
+
+
+def input_names(module: nn.Module) -> tuple[str, ...]:
+    """Returns which of the usual inputs a model takes."""
+    known = inspect.signature(module.forward).parameters
+    names = [name for name in INPUT_NAMES if name in known]
+    if getattr(getattr(module, "config", None), "type_vocab_size", 2) < 2:
+        names = [name for name in names if name != "token_type_ids"]  # there is no second segment
+    return tuple(names)
+
+
+def load(options: RunnerOptions) -> EagerRunner:
+    """Loads the archive's weights.
+
+    Raises:
+        HandlerLoadError: If they are absent, damaged, or of another model.
+    """
+    return EagerRunner(load_module(options), options.output_names, decodes=options.decodes)

@@ -1,0 +1,229 @@
+"""The generalized transformer handler: one handler for text tasks and modes of execution.
+
+Its settings are the ``handler`` section of model-config.yaml, with the keys of TorchServe's Hugging
+Face example. Everything it loads is in the archive; nothing is fetched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.model_config import HandlerOptions, ModelConfig, parse_model_config
+from marserve.handlers import pretrained
+from marserve.handlers.base import BaseHandler
+from marserve.handlers.errors import RequestError
+from marserve.handlers.explain import INTERNAL_BATCH_SIZE, METHODS, N_STEPS, Explainer
+from marserve.handlers.labels import FILE_NAME, class_names, load_label_mapping
+from marserve.handlers.rows import read_value
+from marserve.handlers.runners import load_runner
+from marserve.handlers.runners.base import Runner, RunnerOptions
+from marserve.handlers.tasks import find_task
+from marserve.handlers.tasks.base import Item, Task, TaskSettings
+from marserve.handlers.timing import timed
+from marserve.handlers.tokens import TokenBatch
+
+
+@dataclass(slots=True)
+class Batch:
+    """The requests of one batch between the stages.
+
+    Args:
+        results: One place a request; a malformed one already holds its error.
+        rows: Places of the well-formed requests.
+        items: Their fields.
+        tokens: Their tokens; None if there are none.
+        outputs: What the model said of them.
+    """
+
+    results: list[Any]
+    rows: list[int]
+    items: list[Item]
+    tokens: TokenBatch | None = None
+    outputs: Any = None
+
+    def merge(self, answers: list[Any]) -> list[Any]:
+        """Returns one result a request, the answers at the places of their requests."""
+        for row, answer in zip(self.rows, answers, strict=True):
+            self.results[row] = answer
+        return self.results
+
+
+class TransformerHandler(BaseHandler):
+    """Serves a Hugging Face model for the task and in the mode that its configuration names.
+
+    Attributes:
+        options: The ``handler`` section.
+        tokenizer: The archive's tokenizer.
+        task: Parses requests and forms answers.
+        runner: Runs the model.
+    """
+
+    options: HandlerOptions
+    tokenizer: Any
+    task: Task
+    runner: Runner
+    _explainer: Explainer | None = None
+
+    def initialize(self, context: Any) -> None:
+        """Loads tokenizer, labels and model from the archive and warms the model up.
+
+        Raises:
+            HandlerLoadError: If something is missing or does not fit.
+            ConfigError: If model-config.yaml is wrong.
+        """
+        self._begin(context)
+        directory = Path(context.system_properties["model_dir"])
+        config = parse_model_config(self.model_yaml_config)
+        self.options = config.handler
+        self._check(config)
+        model_config = pretrained.load_config(directory)
+        task_class = find_task(pretrained.find_mode(self.options.mode, model_config))
+        self.tokenizer = pretrained.load_tokenizer(directory, self.options.do_lower_case)
+        self._runner_options = self._plan(directory, config, model_config, task_class)
+        self.runner = load_runner(self._execution_mode(config), self._runner_options)
+        self.model = self.runner.module or self.runner
+        self.mapping = load_label_mapping(directory / FILE_NAME)
+        self.task = task_class(self._settings(task_class, model_config), self.runner.input_names)
+        self.runner.warm_up()
+        self.initialized = True
+
+    @timed
+    def preprocess(self, data: list[Any]) -> Batch:
+        """Parses the requests and tokenizes the well-formed ones together."""
+        batch = Batch([None] * len(data), [], [])
+        explaining = self._is_explain()
+        for row, value in enumerate(data):
+            try:
+                item = self.task.parse(read_value(value))
+                batch.items.append(self.task.check_target(item) if explaining else item)
+                batch.rows.append(row)
+            except RequestError as error:
+                batch.results[row] = error
+        if batch.items:
+            batch.tokens = self.task.encode(batch.items)
+        return batch
+
+    @timed
+    def inference(self, data: Batch, *args: Any, **kwargs: Any) -> Batch:
+        """Runs the model once for the whole batch."""
+        if data.tokens is not None:
+            data.outputs = self.task.run(self.runner, data.tokens, data.items)
+        return data
+
+    @timed
+    def postprocess(self, data: Batch) -> list[Any]:
+        """Returns one answer a request, or the ``RequestError`` of a malformed one."""
+        if data.tokens is None:
+            return data.results
+        return data.merge(self.task.answers(data.outputs, data.tokens, data.items))
+
+    def explain_handle(self, data_preprocess: Batch, raw_data: list[Any]) -> list[Any]:
+        """Returns one explanation a request, or the ``RequestError`` of a malformed one."""
+        if data_preprocess.tokens is None:
+            return data_preprocess.results
+        return data_preprocess.merge(self.get_insights(data_preprocess, raw_data))
+
+    def get_insights(self, tensor_data: Batch, _: Any, target: Any = 0) -> list[Any]:
+        """Returns an explanation of every well-formed request of a batch."""
+        explainer = self._explainer = self._explainer or self._load_explainer()
+        if tensor_data.tokens is None:
+            return []
+        tokens = tensor_data.tokens.to(explainer.device)
+        return self.task.explain(explainer, tokens, tensor_data.items)
+
+    def _check(self, config: ModelConfig) -> None:
+        options = self.options
+        if options.model_parallel:
+            raise HandlerLoadError(
+                "model_parallel: true needs a group of worker processes that share one model, which"
+                " this version cannot start; set model_parallel: false"
+            )
+        if options.hardware and options.hardware.startswith("neuron"):
+            raise HandlerLoadError(
+                f"hardware: {options.hardware} needs AWS's compiler and runtime, which are not"
+                " supported; remove the key to run on CPU or GPU"
+            )
+        method = options.explain.method if options.explain else None
+        if method is not None and method not in METHODS:
+            raise HandlerLoadError(
+                f"explain.method: {method!r} is not known; there is: {', '.join(METHODS)}"
+            )
+
+    def _execution_mode(self, config: ModelConfig) -> str:
+        weights = self.manifest["model"].get("serializedFile") or ""
+        mode = self.options.save_mode or (
+            "torchscript" if weights.endswith(".pt") else "pretrained"
+        )
+        compiled = config.pt2 is not None and config.pt2.compile
+        if mode == "torchscript" and compiled:
+            raise HandlerLoadError(
+                "save_mode: torchscript and pt2.compile exclude each other: a TorchScript model is"
+                " compiled already; set pt2.compile.enable: false, or save_mode: pretrained"
+            )
+        if mode == "torchscript":
+            return mode
+        return "compiled" if compiled else "eager"
+
+    def _plan(
+        self, directory: Path, config: ModelConfig, model_config: Any, task: type[Task]
+    ) -> RunnerOptions:
+        options = self.options
+        if options.better_transformer and task.decodes:
+            raise HandlerLoadError(
+                "BetterTransformer: true speeds up models that read whole texts; it does nothing"
+                " for text generation; set it to false"
+            )
+        return RunnerOptions(
+            directory=directory,
+            auto_class=task.auto_class,
+            output_names=task.output_names,
+            device=self.device,
+            config=model_config,
+            weights_file=self.manifest["model"].get("serializedFile"),
+            dtype=options.dtype or "auto",
+            attn_implementation=options.attn_implementation,
+            compile_options=dict(config.pt2.options) if config.pt2 else {},
+            transforms=("length_sorted",) if options.better_transformer else (),
+            per_token=task.per_token,
+            decodes=task.decodes,
+        )
+
+    def _settings(self, task: type[Task], model_config: Any) -> TaskSettings:
+        options = self.options
+        labels: list[str] = []
+        if task.labelled:
+            pretrained.check_num_labels(options.num_labels, model_config)
+            labels = class_names(self.mapping, model_config.id2label)
+        return TaskSettings(
+            tokenizer=self.tokenizer,
+            config=model_config,
+            labels=labels,
+            max_length=pretrained.find_max_length(options.max_length, model_config, self.tokenizer),
+            top_k=options.top_k,
+            generation=options.generation or {},
+        )
+
+    def _load_explainer(self) -> Explainer:
+        """The gradient needs eager weights: the runner's own, else those that the archive has."""
+        from marserve.handlers.runners.weights import load_module
+
+        module = self.runner.module
+        if module is None:
+            try:
+                module = load_module(replace(self._runner_options, weights_file=None))
+            except HandlerLoadError as error:
+                raise RequestError(
+                    f"explanations need the model's eager weights beside its traced form: {error}",
+                    501,
+                ) from error
+        explain = self.options.explain
+        return Explainer(
+            module,
+            self.options.embedding_name,
+            self.tokenizer.pad_token_id,
+            (explain and explain.n_steps) or N_STEPS,
+            (explain and explain.internal_batch_size) or INTERNAL_BATCH_SIZE,
+        )

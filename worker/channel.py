@@ -1,0 +1,88 @@
+"""A worker's end of the socket to the server: blocking, one frame after the other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from marserve.worker import wire
+
+_POLL_S = 60e-6
+
+
+class Channel:
+    """Sends and receives messages over a connected stream socket.
+
+    Args:
+        sock: A blocking socket; the channel owns it from now on.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._decoder = wire.Decoder()
+        self._pending: deque[tuple[wire.Message, bytearray]] = deque()
+
+    def receive(self) -> tuple[wire.Message, bytearray] | None:
+        """Returns the next message and its body, or None when the server has closed the socket."""
+        while not self._pending:
+            if not self._read():
+                return None
+        return self._pending.popleft()
+
+    def cancelled(self) -> list[str]:
+        """Returns which requests were cancelled, as far as can be known without waiting."""
+        buffer = self._decoder.get_buffer()
+        try:
+            count = self._sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            count = 0
+        del buffer
+        self._pending.extend(self._decoder.commit(count) if count else ())
+        ids = [i for m, _ in self._pending if isinstance(m, wire.Cancel) for i in m.ids]
+        if ids:
+            kept = [each for each in self._pending if not isinstance(each[0], wire.Cancel)]
+            self._pending = deque(kept)
+        return ids
+
+    def send(self, message: wire.Message, body: Sequence[wire.Buffer] = ()) -> None:
+        """Sends one message."""
+        self.send_buffers(wire.encode(message, body))
+
+    def send_buffers(self, buffers: Sequence[wire.Buffer]) -> None:
+        """Sends encoded frames, as few system calls as the socket takes."""
+        views = [memoryview(b) for b in buffers if len(b)]
+        while views:
+            sent = self._sock.sendmsg(views[:64])
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if sent:
+                views[0] = views[0][sent:]
+
+    def _read(self) -> bool:
+        """Waits for bytes; false at the end of the stream."""
+        buffer = self._decoder.get_buffer()
+        count = self._poll(buffer)
+        if count < 0:
+            count = self._sock.recv_into(buffer)
+        del buffer  # an exported view would forbid the decoder to replace its memory
+        self._pending.extend(self._decoder.commit(count) if count else ())
+        return count > 0
+
+    def _poll(self, buffer: memoryview) -> int:
+        """Looks for the next request for a moment before sleeping; -1 if none comes.
+
+        A client that asks again as soon as it is answered does so within that moment, and to be
+        woken costs more than all the rest of the way (0.12 ms against 0.07 ms a no-op request at
+        one connection). The moment follows an answer, so an idle worker sleeps.
+        """
+        end = time.perf_counter() + _POLL_S
+        while True:
+            try:
+                return self._sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if time.perf_counter() >= end:
+                    return -1
+                os.sched_yield()

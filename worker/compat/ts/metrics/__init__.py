@@ -1,0 +1,1 @@
+"""``ts.metrics``, as handlers import it."""

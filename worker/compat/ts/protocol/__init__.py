@@ -1,0 +1,1 @@
+"""``ts.protocol``, as handlers import it."""

@@ -1,0 +1,1 @@
+"""``ts.torch_handler.unit_tests``, as handlers import it."""

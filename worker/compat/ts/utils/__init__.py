@@ -1,0 +1,1 @@
+"""``ts.utils``, as handlers import it."""

@@ -1,0 +1,155 @@
+"""A worker's life: load one model, then answer batches until the server closes the socket."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+from marserve.archiver.errors import MarserveError
+from marserve.handlers.context import Context
+from marserve.handlers.metrics import HandlerMetrics
+from marserve.worker import compat, wire
+from marserve.worker.channel import Channel
+from marserve.worker.execute import CallersGone, Executor, out_of_memory
+from marserve.worker.loader import load_handler
+from marserve.worker.redaction import plain, without_paths
+
+_GAUGE_INTERVAL_S = 0.2  # a gauge shows its last value: more often than this nobody can tell
+
+
+class Loop:
+    """Serves one loaded model over one channel.
+
+    Args:
+        channel: Connected to the server.
+        load: What to serve, and how.
+    """
+
+    def __init__(self, channel: Channel, load: wire.Load) -> None:
+        self._channel = channel
+        self._metrics = HandlerMetrics(load.model_name, load.metrics_config)
+        context = Context(
+            load.model_name,
+            load.model_dir,
+            load.manifest,
+            load.batch_size,
+            load.gpu_id,
+            load.limit_max_image_pixels,
+            self._metrics,
+            load.model_config,
+        )
+        handle = load_handler(load.handler, load.model_dir, context)
+        self._executor = Executor(
+            _enveloped(handle, load.envelope),
+            context,
+            self._emit,
+            load.decode_input_request,
+            load.max_response_bytes,
+        )
+        self._gauged_at = 0.0
+        self._requests: list[wire.Request] = []
+        self._gone: set[str] = set()
+
+    def run(self) -> None:
+        """Answers batches until the server closes the socket."""
+        while (received := self._channel.receive()) is not None:
+            message, body = received
+            if isinstance(message, wire.Predict):
+                self._predict(message.requests, body)
+            elif isinstance(message, wire.Threads):
+                _set_threads(message.count)
+
+    def _predict(self, requests: list[wire.Request], body: bytearray) -> None:
+        self._metrics.set_request_ids(",".join(r.id for r in requests))
+        self._requests = requests
+        self._gone.clear()
+        begin = time.perf_counter()
+        answers = self._executor.run(requests, body)
+        end = time.perf_counter()
+        self._gauge(begin, end)
+        buffers = self._metric_frames()
+        replies = wire.Replies([reply for reply, _ in answers], end - begin)
+        buffers += wire.encode(replies, [data for _, data in answers if len(data)])
+        self._channel.send_buffers(buffers)
+
+    def _emit(self, reply: wire.Reply, data: wire.Buffer) -> None:
+        """Sends a piece of an answer, unless its caller is gone; with all gone, work ends here."""
+        self._gone.update(self._channel.cancelled())
+        if all(request.id in self._gone for request in self._requests):
+            raise CallersGone
+        if reply.id in self._gone:
+            return
+        self._channel.send(wire.Replies([reply]), [data])
+
+    def _gauge(self, begin: float, end: float) -> None:
+        if end - self._gauged_at > _GAUGE_INTERVAL_S:
+            self._gauged_at = end
+            self._metrics.add_time("PredictionTime", round((end - begin) * 1e3, 2), None, "ms")
+
+    def _metric_frames(self) -> list[wire.Buffer]:
+        """What was reported goes out before the answer, so that a client finds it counted."""
+        drained = self._metrics.drain()
+        if not drained:
+            return []
+        try:
+            return wire.encode(wire.Metrics([wire.Sample(*values) for values in drained]))
+        except ValueError as error:  # a name in no encoding; the prediction is not to blame
+            print(f"metrics are left out: {error}", file=sys.stderr, flush=True)
+            return []
+
+
+def serve(channel: Channel) -> int:
+    """Runs a worker over a channel; returns the process's exit status."""
+    received = channel.receive()
+    if received is None:
+        return 0
+    load = received[0]
+    if not isinstance(load, wire.Load) or load.protocol != wire.PROTOCOL_VERSION:
+        raise wire.WireError(
+            f"expected load of protocol {wire.PROTOCOL_VERSION}, got {load!r:.200}"
+        )
+    compat.activate()
+    os.chdir(load.model_dir)
+    _set_threads(load.threads)
+    try:
+        loop = Loop(channel, load)
+    except BaseException as error:
+        channel.send(_load_failed(error, load.model_dir))
+        return 1
+    gc.collect()
+    gc.freeze()  # what loading made stays: the collector need not walk it again
+    channel.send(wire.Loaded(os.getpid()))
+    loop.run()
+    return 0
+
+
+def _set_threads(count: int) -> None:
+    """Tells torch, now if it is imported (in a template), else by the environment it will read."""
+    if count:
+        os.environ["OMP_NUM_THREADS"] = str(count)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(count)
+
+
+def _enveloped(handle: Any, envelope: str | None) -> Any:
+    if not envelope:
+        return handle
+    from marserve.handlers.envelopes import load_envelope
+
+    return load_envelope(envelope, handle)
+
+
+def _load_failed(error: BaseException, model_dir: str) -> wire.LoadFailed:
+    own = isinstance(error, MarserveError)
+    text = plain(error)
+    return wire.LoadFailed(
+        type(error).__name__,
+        without_paths(text, model_dir),
+        text if own else plain("".join(traceback.format_exception(error))),
+        out_of_memory(error),
+    )
