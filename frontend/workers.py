@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from marserve.archiver.errors import MarserveError
 from marserve.frontend.process import ChildProcess, exit_cause, is_stopped
+from marserve.frontend.rendezvous import Rendezvous, write_now
 from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.worker import wire
 
@@ -90,6 +91,7 @@ class Worker(asyncio.BufferedProtocol):
         self._idle = asyncio.Event()
         self._idle.set()
         self._forget_caller = self._caller_gone
+        self._rendezvous = Rendezvous()
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -168,7 +170,11 @@ class Worker(asyncio.BufferedProtocol):
         self.served += len(requests)
         self._batches.append(_Batch(requests, now))
         self._idle.clear()
-        self._write(wire.encode(wire.Predict(heads), bodies))
+        frames = wire.encode(wire.Predict(heads), bodies)
+        if self._rendezvous.is_worth_it(len(self._in_flight) == 1, self._handler_s):
+            self._exchange(frames)
+        else:
+            self._write(frames)
 
     def share(self, threads: int) -> None:
         """Has it compute with so many threads from the next batch on."""
@@ -252,6 +258,17 @@ class Worker(asyncio.BufferedProtocol):
             self._loaded.set_result(None)
         else:
             self._loaded.set_exception(error)
+
+    def _exchange(self, buffers: list[wire.Buffer]) -> None:
+        """Writes without the event loop and looks for the reply on the spot."""
+        transport, process = self._transport, self.process
+        if transport is None or process is None or transport.is_closing():
+            return
+        left = buffers if transport.get_write_buffer_size() else write_now(process.sock, buffers)
+        if left:
+            self._write(left)
+        elif count := self._rendezvous.wait(process.sock, self._decoder.get_buffer()):
+            self.buffer_updated(count)
 
     def _write(self, buffers: list[wire.Buffer]) -> None:
         if self._transport is not None and not self._transport.is_closing():
