@@ -1,4 +1,4 @@
-"""A lone quick request is awaited in place: to sleep and be woken costs more than its answer takes."""
+"""A lone quick request is awaited in place: being woken costs more than the answer itself."""
 
 from __future__ import annotations
 
