@@ -10,8 +10,10 @@ from typing import Any
 
 from marserve.archiver.entry_points import entry_point_problem, model_file_problem
 from marserve.archiver.errors import ArchiveError, ConfigError
+from marserve.archiver.execution import find_execution
+from marserve.archiver.handler_options import HandlerOptions
 from marserve.archiver.manifest import TRANSFORMER_HANDLER, Manifest
-from marserve.archiver.model_config import HandlerOptions, ModelConfig, load_model_config
+from marserve.archiver.model_config import ModelConfig, load_model_config
 from marserve.archiver.pretrained import TASKS
 from marserve.archiver.safetensors import header_problem
 from marserve.archiver.spec import BUILTIN_HANDLERS
@@ -59,7 +61,7 @@ def check_files(files: Mapping[str, Path], manifest: Manifest) -> Report:
     _check_requirements(files, manifest, report)
     _check_weights(files, report)
     if manifest.model.handler == TRANSFORMER_HANDLER:
-        _check_transformer(files, config, report)
+        _check_transformer(files, manifest, config, report)
     _check_labels(files, config.handler, report)
     return report
 
@@ -126,49 +128,55 @@ def _check_weights(files: Mapping[str, Path], report: Report) -> None:
                 ]
 
 
-def _check_transformer(files: Mapping[str, Path], config: ModelConfig, report: Report) -> None:
-    options = config.handler
-    if options.mode is None and not report.problems and not _tells_task(files, report):
+def _check_transformer(
+    files: Mapping[str, Path], manifest: Manifest, config: ModelConfig, report: Report
+) -> None:
+    task = config.handler.mode or _saved_task(files, report)
+    if task is None and not report.problems:
         report.problems.append(
             f"{TRANSFORMER_HANDLER}: expected a model-config.yaml (--config-file) with "
             f"$.handler.mode, one of {', '.join(TASKS)}"
         )
-    if options.save_mode != "torchscript" and "config.json" not in files:
+    if "config.json" not in files:
         report.problems.append(
             f"{TRANSFORMER_HANDLER}: expected the model's config.json among --extra-files"
         )
-    if not any(name.endswith(_WEIGHTS) for name in files):
-        report.problems.append(
-            f"{TRANSFORMER_HANDLER}: expected weights, such as --serialized-file model.safetensors"
-        )
+    _check_execution(files, manifest, config, task, report)
     if not any(name in _TOKENIZERS or name.endswith(_TOKENIZER_SUFFIXES) for name in files):
         report.problems.append(
             f"{TRANSFORMER_HANDLER}: expected the tokenizer's files among --extra-files: "
             f"tokenizer_config.json and one of {', '.join(_TOKENIZERS)}"
         )
-    report.problems += _impossible(config)
 
 
-def _tells_task(files: Mapping[str, Path], report: Report) -> bool:
+def _saved_task(files: Mapping[str, Path], report: Report) -> str | None:
     saved = (_object(files, "config.json", report) or {}).get("architectures") or [""]
-    return any(str(saved[0]).endswith((ending, "LMHeadModel")) for ending in TASKS.values())
+    if str(saved[0]).endswith("LMHeadModel"):
+        return "text_generation"
+    return next((task for task, ending in TASKS.items() if str(saved[0]).endswith(ending)), None)
 
 
-def _impossible(config: ModelConfig) -> list[str]:
-    """Returns the combinations of modes that cannot run."""
-    if config.handler.save_mode != "torchscript":
-        return []
-    chosen = {
-        "$.pt2.compile.enable: true": config.pt2 is not None and config.pt2.compile,
-        "$.handler.BetterTransformer: true": config.handler.better_transformer,
-        "$.handler.model_parallel: true": config.handler.model_parallel,
-    }
-    return [
-        f"model-config.yaml: {key} cannot run with $.handler.save_mode: torchscript: "
-        "it needs save_mode: pretrained"
-        for key, is_chosen in chosen.items()
-        if is_chosen
-    ]
+def _check_execution(
+    files: Mapping[str, Path],
+    manifest: Manifest,
+    config: ModelConfig,
+    task: str | None,
+    report: Report,
+) -> None:
+    name = manifest.model.serialized_file
+    try:
+        mode = find_execution(config, name, task, manifest.model.config_file or "model-config.yaml")
+    except ConfigError as error:
+        report.problems.append(str(error))
+        return
+    if mode.source == "pretrained" and not any(file.endswith(_WEIGHTS) for file in files):
+        report.problems.append(
+            f"{TRANSFORMER_HANDLER}: expected weights, such as --serialized-file model.safetensors"
+        )
+    if mode.source == "openvino" and name is not None:
+        tensors = name.removesuffix(".xml") + ".bin"
+        if tensors not in files:
+            report.problems.append(f"{name}: expected {tensors} beside it: add it to --extra-files")
 
 
 def _check_labels(files: Mapping[str, Path], options: HandlerOptions, report: Report) -> None:

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import yaml
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from marserve.archiver.errors import ConfigError
-from marserve.archiver.schema import Reading, check_plain
+from marserve.archiver.handler_options import HandlerOptions
+from marserve.archiver.schema import Natural, Positive, Reading, check_plain
 
 MAX_CONFIG_BYTES = 1 << 20
-_INT_MAX = 2**31 - 1
-
-Natural = Annotated[int, Meta(ge=0, le=_INT_MAX)]
-Positive = Annotated[int, Meta(ge=1, le=_INT_MAX)]
-Task = Literal[
-    "sequence_classification", "token_classification", "question_answering", "text_generation"
-]
 
 
 class Torchrun(Struct, frozen=True, rename="kebab", kw_only=True):
@@ -43,52 +37,6 @@ class Torchrun(Struct, frozen=True, rename="kebab", kw_only=True):
     master_addr: str | None = None
     master_port: Positive | None = None
     omp_number_threads: Positive | None = field(name="OMP_NUMBER_THREADS", default=None)
-
-
-class Explain(Struct, frozen=True, kw_only=True):
-    """How explanations are computed.
-
-    Args:
-        method: Name of the method; None for layer integrated gradients.
-        n_steps: Steps of the integral.
-        internal_batch_size: Rows that go through the model at once.
-    """
-
-    method: str | None = None
-    n_steps: Positive | None = None
-    internal_batch_size: Positive | None = None
-
-
-class HandlerOptions(Struct, frozen=True, kw_only=True):
-    """The ``handler`` section: the transformer handler's keys; ``extra`` has what else is there.
-
-    Args:
-        max_length: Longest input in tokens; longer ones are truncated.
-        embedding_name: Attribute of the model that holds the embeddings, such as ``bert``.
-        generation: Arguments of text generation, such as ``max_new_tokens``.
-        top_k: Number of classes in an answer; None for the best one alone, as a plain text.
-        extra: Keys that the schema does not know; they belong to the handler's author.
-    """
-
-    model_name: str | None = None
-    mode: Task | None = None
-    do_lower_case: bool | None = None
-    num_labels: Natural | None = None
-    save_mode: Literal["pretrained", "torchscript"] | None = None
-    max_length: Positive | None = None
-    captum_explanation: bool | None = None
-    embedding_name: str | None = None
-    better_transformer: bool | None = field(name="BetterTransformer", default=None)
-    model_parallel: bool | None = None
-    hardware: str | None = None
-    batch_size: Positive | None = None
-    profile: bool | None = None
-    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = None
-    attn_implementation: str | None = None
-    generation: dict[str, Any] | None = None
-    explain: Explain | None = None
-    top_k: Positive | None = None
-    extra: dict[str, Any] = {}
 
 
 class Compilation(Struct, frozen=True, kw_only=True):

@@ -11,10 +11,10 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
-from msgspec import inspect
+from msgspec import Meta, inspect
 
 from marserve.archiver.errors import ConfigError
 
@@ -22,6 +22,9 @@ _MAX_NODES = 100_000
 _MAX_DEPTH = 64
 _SHOWN_CHARS = 80
 _INT_MAX = 2**31 - 1
+
+Natural = Annotated[int, Meta(ge=0, le=_INT_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=_INT_MAX)]
 
 
 class Reading:

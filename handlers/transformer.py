@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from marserve.archiver.errors import HandlerLoadError
-from marserve.archiver.model_config import HandlerOptions, ModelConfig, parse_model_config
+from marserve.archiver.execution import Execution, find_execution
+from marserve.archiver.handler_options import HandlerOptions
+from marserve.archiver.model_config import ModelConfig, parse_model_config
 from marserve.handlers import pretrained
 from marserve.handlers.base import BaseHandler
 from marserve.handlers.errors import RequestError
@@ -78,12 +80,15 @@ class TransformerHandler(BaseHandler):
         directory = Path(context.system_properties["model_dir"])
         config = parse_model_config(self.model_yaml_config)
         self.options = config.handler
-        self._check(config)
+        self._check_explain()
         model_config = pretrained.load_config(directory)
-        task_class = find_task(pretrained.find_mode(self.options.mode, model_config))
+        task_name = pretrained.find_mode(self.options.mode, model_config)
+        task_class = find_task(task_name)
+        serialized_file = self.manifest["model"].get("serializedFile")
+        execution = find_execution(config, serialized_file, task_name)
         self.tokenizer = pretrained.load_tokenizer(directory, self.options.do_lower_case)
-        self._runner_options = self._plan(directory, config, model_config, task_class)
-        self.runner = load_runner(self._execution_mode(config), self._runner_options)
+        self._runner_options = self._plan(directory, config, execution, model_config, task_class)
+        self.runner = load_runner(execution.runner, self._runner_options)
         self.model = self.runner.module or self.runner
         self.mapping = load_label_mapping(directory / FILE_NAME)
         self.task = task_class(self._settings(task_class, model_config), self.runner.input_names)
@@ -134,48 +139,22 @@ class TransformerHandler(BaseHandler):
         tokens = tensor_data.tokens.to(explainer.device)
         return self.task.explain(explainer, tokens, tensor_data.items)
 
-    def _check(self, config: ModelConfig) -> None:
-        options = self.options
-        if options.model_parallel:
-            raise HandlerLoadError(
-                "model_parallel: true needs a group of worker processes that share one model, which"
-                " this version cannot start; set model_parallel: false"
-            )
-        if options.hardware and options.hardware.startswith("neuron"):
-            raise HandlerLoadError(
-                f"hardware: {options.hardware} needs AWS's compiler and runtime, which are not"
-                " supported; remove the key to run on CPU or GPU"
-            )
-        method = options.explain.method if options.explain else None
+    def _check_explain(self) -> None:
+        method = self.options.explain.method if self.options.explain else None
         if method is not None and method not in METHODS:
             raise HandlerLoadError(
                 f"explain.method: {method!r} is not known; there is: {', '.join(METHODS)}"
             )
 
-    def _execution_mode(self, config: ModelConfig) -> str:
-        weights = self.manifest["model"].get("serializedFile") or ""
-        mode = self.options.save_mode or (
-            "torchscript" if weights.endswith(".pt") else "pretrained"
-        )
-        compiled = config.pt2 is not None and config.pt2.compile
-        if mode == "torchscript" and compiled:
-            raise HandlerLoadError(
-                "save_mode: torchscript and pt2.compile exclude each other: a TorchScript model is"
-                " compiled already; set pt2.compile.enable: false, or save_mode: pretrained"
-            )
-        if mode == "torchscript":
-            return mode
-        return "compiled" if compiled else "eager"
-
     def _plan(
-        self, directory: Path, config: ModelConfig, model_config: Any, task: type[Task]
+        self,
+        directory: Path,
+        config: ModelConfig,
+        execution: Execution,
+        model_config: Any,
+        task: type[Task],
     ) -> RunnerOptions:
         options = self.options
-        if options.better_transformer and task.decodes:
-            raise HandlerLoadError(
-                "BetterTransformer: true speeds up models that read whole texts; it does nothing"
-                " for text generation; set it to false"
-            )
         return RunnerOptions(
             directory=directory,
             auto_class=task.auto_class,
@@ -186,7 +165,10 @@ class TransformerHandler(BaseHandler):
             dtype=options.dtype or "auto",
             attn_implementation=options.attn_implementation,
             compile_options=dict(config.pt2.options) if config.pt2 else {},
-            transforms=("length_sorted",) if options.better_transformer else (),
+            transforms=execution.transforms,
+            quantization=execution.quantization,
+            parallel=execution.parallel,
+            ranks=execution.ranks,
             per_token=task.per_token,
             decodes=task.decodes,
         )

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from marserve.archiver.model_config import HandlerOptions, ModelConfig
+from marserve.archiver.handler_options import HandlerOptions
+from marserve.archiver.model_config import ModelConfig
 from marserve.frontend.config_keys import KEYS
 
 ROOT = Path(__file__).parent.parent

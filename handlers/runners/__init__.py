@@ -12,7 +12,7 @@ RUNNERS = {
     "compiled": "marserve.handlers.runners.compiled",
     "torchscript": "marserve.handlers.runners.torchscript",
 }
-TRANSFORMS = {"length_sorted": "marserve.handlers.runners.length_sorted"}
+TRANSFORMS = {"unpadded": "marserve.handlers.runners.length_sorted"}
 
 
 def load_runner(mode: str, options: RunnerOptions) -> Runner:

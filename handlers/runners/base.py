@@ -81,6 +81,9 @@ class RunnerOptions:
         attn_implementation: A name that transformers knows, or None for its choice (SDPA).
         compile_options: Arguments of ``torch.compile``.
         transforms: Keys of ``TRANSFORMS``, the innermost first.
+        quantization: Numbers of fewer bits, by the name they have in model-config.yaml, or None.
+        parallel: How processes share the model, ``tp``, ``pp`` or ``pptp``; None for one alone.
+        ranks: How many processes share it.
         per_token: Whether the outputs have values for every token, not for the row alone.
         decodes: Whether text is generated, by ``decoder``.
     """
@@ -95,6 +98,9 @@ class RunnerOptions:
     attn_implementation: str | None = None
     compile_options: dict[str, Any] = field(default_factory=dict)
     transforms: tuple[str, ...] = ()
+    quantization: str | None = None
+    parallel: str | None = None
+    ranks: int = 1
     per_token: bool = False
     decodes: bool = False
 
