@@ -91,21 +91,25 @@ class BaseHandler:
 
     def _load_torchscript_model(self, model_pt_path: str) -> Any:
         """Loads a TorchScript file."""
-        from marserve.handlers import loading
+        from marserve.handlers import program_files
 
-        return loading.load_torchscript(Path(model_pt_path), self.device)
+        return program_files.load_torchscript(Path(model_pt_path), self.device)
 
     def _load_onnx_model(self, model_onnx_path: str) -> Any:
-        """Opens an ONNX file."""
-        from marserve.handlers import loading
+        """Opens an ONNX file; returns a session of ONNX Runtime."""
+        from marserve.handlers import program_files
 
-        return loading.load_onnx(Path(model_onnx_path), self.device)
+        return program_files.open_onnx(Path(model_onnx_path), self.device)
 
     def _load_torch_export_aot_compile(self, model_so_path: str) -> Any:
-        """Loads a library or package of AOTInductor."""
-        from marserve.handlers import loading
+        """Loads a library or package of AOTInductor, or a program of ``torch.export``."""
+        from marserve.handlers import program_files
 
-        return loading.load_aot(Path(model_so_path), self.device)
+        path = Path(model_so_path)
+        if path.suffix == ".so":
+            return program_files.load_aot_library(path, self.device)
+        model = program_files.load_pt2(path, self.device)
+        return model.module() if isinstance(model, torch.export.ExportedProgram) else model
 
     @timed
     def preprocess(self, data: Any) -> Any:
@@ -122,6 +126,10 @@ class BaseHandler:
         """Runs the model on a preprocessed batch."""
         if isinstance(data, torch.Tensor):
             data = data.to(self.device)
+        if not callable(self.model):  # a session of ONNX Runtime
+            from marserve.handlers import program_files
+
+            return program_files.run_onnx(self.model, data)
         return self.model(data, *args, **kwargs)
 
     @timed

@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import pickle
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +48,8 @@ def load_model(
 
     A model file is Python code with one module class, made without arguments, into which the
     serialized file is loaded if there is one. Without it the serialized file is the model: ``.pt``
-    TorchScript, ``.onnx`` for ONNX Runtime, ``.so`` or ``.pt2`` compiled by AOTInductor.
+    TorchScript, ``.onnx`` for ONNX Runtime, ``.so`` or ``.pt2`` compiled by AOTInductor, ``.pt2``
+    also a program of ``torch.export``.
 
     Args:
         directory: The unpacked archive.
@@ -195,55 +195,3 @@ def _load_serialized(
         ".bin": "a state dict needs the model's code: add it with --model-file",
     }.get(weights.suffix, "expected .pt, .onnx, .pt2, or a --model-file for a state dict")
     raise HandlerLoadError(f"No model weights could be loaded: {weights.name}: {remedy}")
-
-
-def load_torchscript(path: Path, device: torch.device) -> Any:
-    """Loads a TorchScript model in evaluation mode.
-
-    Raises:
-        HandlerLoadError: If the file is something else.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*jit.*", category=DeprecationWarning)
-            return torch.jit.load(str(path), map_location=device).eval()
-    except (RuntimeError, ValueError) as error:
-        raise HandlerLoadError(
-            f"{path.name}: is no TorchScript model ({str(error)[:300]}); for a state dict add the"
-            " model's code with --model-file"
-        ) from error
-
-
-def load_onnx(path: Path, device: torch.device) -> Any:
-    """Opens a session of ONNX Runtime.
-
-    Raises:
-        HandlerLoadError: If ONNX Runtime is not installed.
-    """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise HandlerLoadError(
-            f"{path.name}: needs ONNX Runtime, which is not installed: pip install onnxruntime"
-        ) from error
-    providers = ["CPUExecutionProvider"]
-    if device.type == "cuda":
-        providers.insert(0, "CUDAExecutionProvider")
-    return onnxruntime.InferenceSession(str(path), providers=providers)
-
-
-def load_aot(path: Path, device: torch.device) -> Any:
-    """Loads a model that AOTInductor compiled: a package (``.pt2``) or a library (``.so``).
-
-    Raises:
-        HandlerLoadError: If the file is something else, or made for another machine.
-    """
-    import torch._export
-    import torch._inductor
-
-    try:
-        if path.suffix == ".pt2":
-            return torch._inductor.aoti_load_package(str(path))
-        return torch._export.aot_load(str(path), str(device))
-    except (RuntimeError, OSError, ImportError) as error:
-        raise HandlerLoadError(f"{path.name}: cannot be loaded by AOTInductor: {error}") from error

@@ -11,6 +11,10 @@ RUNNERS = {
     "eager": "marserve.handlers.runners.eager",
     "compiled": "marserve.handlers.runners.compiled",
     "torchscript": "marserve.handlers.runners.torchscript",
+    "onnx": "marserve.handlers.runners.onnx",
+    "openvino": "marserve.handlers.runners.openvino",
+    "aot_inductor": "marserve.handlers.runners.aot_inductor",
+    "exported": "marserve.handlers.runners.exported",
 }
 TRANSFORMS = {"unpadded": "marserve.handlers.runners.length_sorted"}
 
