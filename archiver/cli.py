@@ -114,14 +114,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Unwinds the stack, so that no unfinished archive is left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     command = {"inspect": inspect, "verify": verify}.get(args[0] if args else "")
-    with _told_errors():
+    with told_errors():
         if command:
             command.main(args[1:], prog_name=command.name)
         pack.main(args, prog_name="archive-model")
 
 
 @contextlib.contextmanager
-def _told_errors() -> Iterator[None]:
+def told_errors() -> Iterator[None]:
+    """Prints an error in the input to stderr and exits with status 1."""
     try:
         yield
     except (MarserveError, OSError) as error:

@@ -47,8 +47,8 @@ def read_members(path: Path, limits: Limits) -> Iterator[Iterator[tuple[Member, 
     its members are checked one by one, each before it is handed out.
 
     Args:
-        path: ``.mar`` for a zip; any other file is taken for a gzipped tar, whose first path
-            component is dropped.
+        path: ``.mar`` or ``.war`` for a zip; any other file is taken for a gzipped tar, whose first
+            path component is dropped.
         limits: What the archive may cost.
 
     Raises:
@@ -57,7 +57,8 @@ def read_members(path: Path, limits: Limits) -> Iterator[Iterator[tuple[Member, 
     try:
         with path.open("rb") as file:
             packed_bytes = os.fstat(file.fileno()).st_size
-            read = _zip_members if path.name.lower().endswith(".mar") else _tar_members
+            zipped = path.name.lower().endswith((".mar", ".war"))
+            read = _zip_members if zipped else _tar_members
             yield read(file, packed_bytes, limits)
     except ArchiveError as error:
         raise ArchiveError(f"{path.name}: {error}") from None

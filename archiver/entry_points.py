@@ -34,6 +34,17 @@ def entry_point_problem(path: Path, entry: str = "") -> str | None:
     return _class_problem([node for node in statements if isinstance(node, ast.ClassDef)])
 
 
+def function_problem(path: Path, name: str) -> str | None:
+    """Says why a Python file has no such function, None if it has, as far as can be seen."""
+    tree = _parse(path)
+    if isinstance(tree, str):
+        return tree
+    names = {bound for statement in _top_level(tree.body) for bound in _bound(statement)}
+    if name in names or "*" in names:
+        return None
+    return f"expected a function {name}(data, context); found {_listed(names)}"
+
+
 def model_file_problem(path: Path) -> str | None:
     """Says why a model file cannot be one, None if it can: it must define exactly one class."""
     tree = _parse(path)

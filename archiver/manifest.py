@@ -130,15 +130,19 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
             _refuse("model.handler", self.model.handler, "module[:function] or a file name")
 
 
-def check_model_name(name: str) -> None:
+def check_model_name(name: str, what: str = "model name") -> None:
     """Refuses names that TorchServe would refuse.
+
+    Args:
+        name: Of a model or workflow.
+        what: What to call it in the message.
 
     Raises:
         ArchiveError: If the name is not a letter or digit followed by letters, digits, ``_ - .``.
     """
     if not _NAME.fullmatch(name):
         raise ArchiveError(
-            f"model name {name!r} is not allowed: it must begin with a letter or digit and consist "
+            f"{what} {name!r} is not allowed: it must begin with a letter or digit and consist "
             "of letters, digits, '_', '-' and '.' only"
         )
 

@@ -8,11 +8,7 @@ so the manifest with the digests is the last member, as TorchServe has it.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
-import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +17,7 @@ from marserve import __version__
 from marserve.archiver.checks import check_files
 from marserve.archiver.errors import ArchiveError
 from marserve.archiver.manifest import MANIFEST_PATH, Manifest, ManifestModel
+from marserve.archiver.output import created_on, new_directory, new_file
 from marserve.archiver.sources import gather
 from marserve.archiver.spec import Handler, PackageSpec, resolve_handler
 from marserve.archiver.writers import DirectoryWriter, TarWriter, Writer, ZipWriter
@@ -31,7 +28,6 @@ Progress = Callable[[int, int], object]
 """Called with the bytes done and the bytes in all."""
 
 _log = logging.getLogger(__name__)
-_EPOCH_S = 315_532_800  # 1980-01-01, the first day that a zip can name
 
 
 def package(spec: PackageSpec, progress: Progress | None = None) -> Path:
@@ -97,21 +93,11 @@ def _manifest(spec: PackageSpec, handler: Handler) -> Manifest:
         config_file=name(spec.config_file),
     )
     return Manifest(
-        created_on=_created_on(),
+        created_on=created_on(),
         runtime=spec.runtime,
         model=model,
         archiver_version=f"marserve {__version__}",
     )
-
-
-def _created_on() -> str:
-    text = os.environ.get("SOURCE_DATE_EPOCH", str(_EPOCH_S))
-    try:
-        moment = datetime.datetime.fromtimestamp(int(text), datetime.UTC)
-    except (ValueError, OverflowError, OSError):
-        message = f"SOURCE_DATE_EPOCH: expected seconds since 1970, got {text!r}"
-        raise ArchiveError(message) from None
-    return moment.strftime("%d/%m/%Y %H:%M:%S")
 
 
 def _fill(
@@ -137,10 +123,10 @@ def _silent(done_bytes: int, total_bytes: int) -> None:
 def _opened(spec: PackageSpec) -> Iterator[Writer]:
     try:
         if spec.archive_format == "no-archive":
-            with _new_directory(spec.target) as directory:
+            with new_directory(spec.target) as directory:
                 yield DirectoryWriter(directory)
         else:
-            with _new_file(spec.target) as file, _container(spec, file) as writer:
+            with new_file(spec.target) as file, _container(spec, file) as writer:
                 yield writer
     except OSError as error:
         where = error.filename or spec.target
@@ -151,57 +137,3 @@ def _container(spec: PackageSpec, file: BinaryIO) -> contextlib.AbstractContextM
     if spec.archive_format == "tgz":
         return TarWriter(file, spec.model_name)
     return ZipWriter(file, stored=spec.archive_format == "zip-store")
-
-
-@contextlib.contextmanager
-def _new_file(target: Path) -> Iterator[BinaryIO]:
-    """Opens a file that takes the target's place when all is well, and vanishes otherwise."""
-    unfinished = _beside(target)
-    try:
-        with unfinished.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(target)
-        _sync_directory(target.parent)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-@contextlib.contextmanager
-def _new_directory(target: Path) -> Iterator[Path]:
-    """Like ``_new_file``; an existing directory gets the files one by one, and keeps its others."""
-    unfinished = _beside(target)
-    try:
-        unfinished.mkdir()
-        yield unfinished
-        if target.exists():
-            _merge(unfinished, target)
-        else:
-            unfinished.rename(target)
-        _sync_directory(target.parent)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _merge(source: Path, target: Path) -> None:
-    # The manifest goes last: until then its digests show that the directory is unfinished.
-    files = [path for path in source.rglob("*") if path.is_file()]
-    for path in sorted(files, key=lambda path: (path.name == Path(MANIFEST_PATH).name, path)):
-        place = target / path.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(place)
-
-
-def _beside(target: Path) -> Path:
-    """Returns an unused name in the target's directory: only there is renaming atomic."""
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
