@@ -13,13 +13,20 @@ Inputs = dict[str, Tensor]
 Outputs = dict[str, Tensor]
 
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+"""What models of text take, by name; a task of something else names its own."""
+
+_SAMPLES_A_TOKEN = 400  # a probe of sound must be longer than the model's first convolutions
 
 
 class Decoder(Protocol):
     """Next-token logits of some rows that grow token by token."""
 
     def start(self, inputs: Inputs) -> Tensor:
-        """Returns the logits after the prompts: ``[rows, vocabulary]``; the prompts are padded."""
+        """Returns the logits after the prompts: ``[rows, vocabulary]``; the prompts are padded.
+
+        Where the model has an encoder, the prompts are ``decoder_input_ids``, without padding, and
+        the other inputs are the encoder's.
+        """
         ...
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -40,7 +47,7 @@ class Runner(Protocol):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs that the model takes, the ids first."""
+        """Names of the inputs that the model takes, the main one first."""
         ...
 
     @property
@@ -54,7 +61,13 @@ class Runner(Protocol):
         ...
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """Runs one padded batch: ``[rows, tokens] int64`` each; outputs have the rows' order."""
+        """Runs one padded batch; outputs have the rows' order.
+
+        Args:
+            inputs: Of text ``[rows, tokens] int64`` each; of images ``pixel_values: [rows,
+                channels, height, width] float32``; of sound ``input_values: [rows, samples]
+                float32``, or ``input_features: [rows, features, frames] float32``.
+        """
         ...
 
     def decoder(self) -> Decoder:
@@ -86,6 +99,8 @@ class RunnerOptions:
         ranks: How many processes share it.
         per_token: Whether the outputs have values for every token, not for the row alone.
         decodes: Whether text is generated, by ``decoder``.
+        input_names: Names of the inputs that the task has to offer.
+        spare_weights: Beginnings of names of weights that the task does without.
     """
 
     directory: Path
@@ -103,12 +118,42 @@ class RunnerOptions:
     ranks: int = 1
     per_token: bool = False
     decodes: bool = False
+    input_names: tuple[str, ...] = INPUT_NAMES
+    spare_weights: tuple[str, ...] = ()
 
 
-def probe(rows: int, tokens: int, runner: Runner) -> Inputs:
-    """Returns inputs of a shape, for warming up; id 0 is in every vocabulary."""
-    fill = {"input_ids": 0, "attention_mask": 1, "token_type_ids": 0}
-    return {
-        name: torch.full((rows, tokens), fill[name], device=runner.device)
-        for name in runner.input_names
-    }
+def probe(rows: int, tokens: int, runner: Runner, config: Any = None) -> Inputs:
+    """Returns inputs of a shape, for warming up; id 0 is in every vocabulary.
+
+    Args:
+        rows: Rows of the batch.
+        tokens: Tokens a row, where the inputs are text; sound gets as many parts.
+        runner: Says which inputs, and where they must be.
+        config: The model's transformers config, which knows how large images are; None for that
+            of the runner's module.
+    """
+    config = getattr(runner.module, "config", None) if config is None else config
+    names = runner.input_names
+    columns = tokens * _SAMPLES_A_TOKEN if "input_values" in names else tokens
+    inputs: Inputs = {}
+    for name in names:
+        shape = _media_shape(name, rows, config)
+        if shape is not None:
+            inputs[name] = torch.zeros(shape, device=runner.device)
+        elif name == "input_values":
+            inputs[name] = torch.zeros((rows, columns), device=runner.device)
+        else:
+            width = 1 if name == "decoder_input_ids" else columns
+            fill = 1 if name == "attention_mask" else 0
+            inputs[name] = torch.full((rows, width), fill, device=runner.device)
+    return inputs
+
+
+def _media_shape(name: str, rows: int, config: Any) -> tuple[int, ...] | None:
+    if name == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        return rows, getattr(config, "num_channels", 3), height, width
+    if name == "input_features":
+        return rows, config.num_mel_bins, 2 * config.max_source_positions
+    return None

@@ -9,7 +9,7 @@ from torch import nn
 
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.loading import compile_module
-from marserve.handlers.runners.base import Outputs, RunnerOptions, probe
+from marserve.handlers.runners.base import INPUT_NAMES, Outputs, RunnerOptions, probe
 from marserve.handlers.runners.decoding import exercise
 from marserve.handlers.runners.eager import EagerRunner
 from marserve.handlers.runners.weights import load_module
@@ -26,6 +26,7 @@ class CompiledRunner(EagerRunner):
         output_names: The outputs that the task reads.
         options: Arguments of ``torch.compile``; ``dynamic`` is true unless they say otherwise.
         decodes: Whether text is generated, by ``decoder``.
+        known: Names of the inputs that the task has to offer.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class CompiledRunner(EagerRunner):
         output_names: tuple[str, ...],
         options: dict[str, Any],
         decodes: bool = False,
+        known: tuple[str, ...] = INPUT_NAMES,
     ) -> None:
         compiled = compile_module(module, {"dynamic": True, **options})
-        super().__init__(module, output_names, compiled, decodes)
+        super().__init__(module, output_names, compiled, decodes, known)
 
     def __call__(self, inputs: dict[str, Any]) -> Outputs:
         """Runs one padded batch."""
@@ -54,7 +56,7 @@ class CompiledRunner(EagerRunner):
         """
         try:
             if self._decodes:
-                exercise(self.decoder, self.device)
+                exercise(self.decoder, lambda rows, tokens: probe(rows, tokens, self))
             else:
                 for rows, tokens in _WARM_UP_SHAPES:
                     self(probe(rows, tokens, self))
@@ -74,5 +76,9 @@ def load(options: RunnerOptions) -> CompiledRunner:
     """
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _GRAPHS)
     return CompiledRunner(
-        load_module(options), options.output_names, options.compile_options, options.decodes
+        load_module(options),
+        options.output_names,
+        options.compile_options,
+        options.decodes,
+        options.input_names,
     )

@@ -65,6 +65,56 @@ class CachedDecoder:
         return logits
 
 
+class EncodedDecoder:
+    """The decoder of a model with an encoder, which reads its inputs once; keys and values kept.
+
+    Args:
+        module: A transformers model with an encoder and a decoder.
+        forward: What is called; ``module`` or its compiled form.
+    """
+
+    def __init__(self, module: nn.Module, forward: Callable[..., Any]) -> None:
+        self._module: Any = module
+        self._forward = forward
+        self._cache: Any = None
+        self._fixed: dict[str, Any] = {}
+
+    @torch.inference_mode()
+    def start(self, inputs: Inputs) -> Tensor:
+        """Returns the logits after the decoder's prompts: ``[rows, vocabulary]``."""
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        inputs = dict(inputs)
+        prompts = inputs.pop("decoder_input_ids")
+        self._fixed = {"encoder_outputs": self._module.get_encoder()(**inputs)}
+        if "attention_mask" in inputs:
+            self._fixed["attention_mask"] = inputs["attention_mask"]
+        self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        return self._run(prompts)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor) -> Tensor:
+        """Appends one token a row; returns the logits after it."""
+        return self._run(tokens[:, None])
+
+    @torch.inference_mode()
+    def keep(self, rows: Tensor) -> None:
+        """Drops all rows but these."""
+        self._cache.batch_select_indices(rows)
+        encoded = self._fixed["encoder_outputs"]
+        kept = {"encoder_outputs": type(encoded)(last_hidden_state=encoded.last_hidden_state[rows])}
+        if "attention_mask" in self._fixed:
+            kept["attention_mask"] = self._fixed["attention_mask"][rows]
+        self._fixed = kept
+
+    def _run(self, ids: Tensor) -> Tensor:
+        outputs = self._forward(
+            decoder_input_ids=ids, past_key_values=self._cache, use_cache=True, **self._fixed
+        )
+        logits: Tensor = outputs["logits"][:, -1]
+        return logits
+
+
 class RecomputingDecoder:
     """Runs the whole text at every step: for modes whose model has no cache.
 
@@ -110,16 +160,21 @@ class RecomputingDecoder:
 
 
 @torch.inference_mode()
-def exercise(make: Callable[[], Decoder], device: torch.device) -> None:
-    """Runs decoders through each of their steps, for warming up; a single row is a case apart."""
+def exercise(make: Callable[[], Decoder], sample: Callable[[int, int], Inputs]) -> None:
+    """Runs decoders through each of their steps, for warming up; a single row is a case apart.
+
+    Args:
+        make: Returns a new decoder.
+        sample: Returns inputs of so many rows and tokens.
+    """
     for rows, tokens in ((1, 6), (3, 9), (1, 1)):
         decoder = make()
-        ids = torch.zeros((rows, tokens), dtype=torch.int64, device=device)
-        decoder.start({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        logits = decoder.start(sample(rows, tokens))
+        token = torch.zeros(rows, dtype=torch.int64, device=logits.device)
         for _ in range(3):
-            decoder.step(ids[:, 0].clone())
-        decoder.keep(torch.arange(max(rows - 1, 1), device=device))
-        decoder.step(ids[: max(rows - 1, 1), 0].clone())
+            decoder.step(token.clone())
+        decoder.keep(torch.arange(max(rows - 1, 1), device=logits.device))
+        decoder.step(token[: max(rows - 1, 1)].clone())
 
 
 def positions(mask: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from marserve.handlers.runners.base import (
     RunnerOptions,
     probe,
 )
-from marserve.handlers.runners.decoding import CachedDecoder, exercise
+from marserve.handlers.runners.decoding import CachedDecoder, EncodedDecoder, exercise
 from marserve.handlers.runners.weights import load_module
 
 
@@ -29,6 +29,7 @@ class EagerRunner:
         output_names: The outputs that the task reads.
         forward: What is called; None for ``module``.
         decodes: Whether text is generated, by ``decoder``.
+        known: Names of the inputs that the task has to offer.
     """
 
     def __init__(
@@ -37,12 +38,13 @@ class EagerRunner:
         output_names: tuple[str, ...],
         forward: Callable[..., Any] | None = None,
         decodes: bool = False,
+        known: tuple[str, ...] = INPUT_NAMES,
     ) -> None:
         self._module = module
         self._forward: Callable[..., Any] = module if forward is None else forward
         self._output_names = output_names
         self._decodes = decodes
-        self._input_names = input_names(module)
+        self._input_names = input_names(module, known)
         self._device = next(module.parameters()).device
 
     @property
@@ -68,20 +70,22 @@ class EagerRunner:
 
     def decoder(self) -> Decoder:
         """Returns a decoder that keeps keys and values of past tokens."""
+        if getattr(getattr(self._module, "config", None), "is_encoder_decoder", False):
+            return EncodedDecoder(self._module, self._forward)
         return CachedDecoder(self._module, self._forward)
 
     def warm_up(self) -> None:
         """Runs once, so that memory is mapped and kernels are chosen."""
         if self._decodes:
-            exercise(self.decoder, self.device)
+            exercise(self.decoder, lambda rows, tokens: probe(rows, tokens, self))
         else:
             self(probe(1, 8, self))
 
 
-def input_names(module: nn.Module) -> tuple[str, ...]:
-    """Returns which of the usual inputs a model takes."""
-    known = inspect.signature(module.forward).parameters
-    names = [name for name in INPUT_NAMES if name in known]
+def input_names(module: nn.Module, known: tuple[str, ...] = INPUT_NAMES) -> tuple[str, ...]:
+    """Returns which of the inputs that a task has a model takes."""
+    parameters = inspect.signature(module.forward).parameters
+    names = [name for name in known if name in parameters]
     if getattr(getattr(module, "config", None), "type_vocab_size", 2) < 2:
         names = [name for name in names if name != "token_type_ids"]  # there is no second segment
     return tuple(names)
@@ -93,4 +97,9 @@ def load(options: RunnerOptions) -> EagerRunner:
     Raises:
         HandlerLoadError: If they are absent, damaged, or of another model.
     """
-    return EagerRunner(load_module(options), options.output_names, decodes=options.decodes)
+    return EagerRunner(
+        load_module(options),
+        options.output_names,
+        decodes=options.decodes,
+        known=options.input_names,
+    )

@@ -95,7 +95,8 @@ def _link_name(safe: bool) -> str:
 
 def _check_complete(options: RunnerOptions, info: dict[str, Any]) -> None:
     """Weights made up at random would answer requests with noise."""
-    missing = sorted(str(key) for key in info["missing_keys"])
+    spare = options.spare_weights
+    missing = sorted(str(key) for key in info["missing_keys"] if not str(key).startswith(spare))
     if missing or info["mismatched_keys"]:
         keys = missing or [str(key) for key in info["mismatched_keys"]]
         kinds = ", ".join(getattr(options.config, "architectures", None) or ["unknown"])
