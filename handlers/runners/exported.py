@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -19,15 +18,15 @@ class ExportedProgram:
 
     Args:
         path: The file.
-        device: Where it computes.
+        options: Knows the device, and the names of the task's inputs.
     """
 
-    def __init__(self, path: Path, device: torch.device) -> None:
-        program = load_exported(path, device)
+    def __init__(self, path: Path, options: RunnerOptions) -> None:
+        program = load_exported(path, options.device)
         positional, _ = program.call_spec.in_spec.children()
         self._named = not positional.num_leaves
         names = [str(name) for name in program.graph_signature.user_inputs]
-        self.input_names = known_names(names, path.name, named=self._named)
+        self.input_names = known_names(names, options, named=self._named)
         self._module = program.module()
 
     def __call__(self, inputs: Inputs) -> Sequence[Tensor]:
@@ -43,4 +42,4 @@ def load(options: RunnerOptions) -> ProgramRunner:
         HandlerLoadError: If there is none, or it is something else.
     """
     path = program_file(options, "exported")
-    return ProgramRunner(ExportedProgram(path, options.device), options, options.device)
+    return ProgramRunner(ExportedProgram(path, options), options, options.device)

@@ -30,15 +30,15 @@ class OnnxProgram:
 
     Args:
         path: The file.
-        device: Where it computes; its inputs and outputs are on the CPU.
+        options: Where it computes; its inputs and outputs are on the CPU.
     """
 
-    def __init__(self, path: Path, device: torch.device) -> None:
+    def __init__(self, path: Path, options: RunnerOptions) -> None:
         self._path = path
-        self._device = device
+        self._device = options.device
         self._open()
         inputs = self._session.get_inputs()
-        self.input_names = known_names([value.name for value in inputs], path.name)
+        self.input_names = known_names([value.name for value in inputs], options)
         self._narrow = {value.name for value in inputs if value.type == _NARROW}
         self._output_names = [value.name for value in self._session.get_outputs()]
 
@@ -73,6 +73,6 @@ def load(options: RunnerOptions) -> ProgramRunner:
             ``handler.quantization`` asks for.
     """
     path = program_file(options, "onnx")
-    program = OnnxProgram(path, options.device)
+    program = OnnxProgram(path, options)
     check_quantization(program.quantization, options)
     return ProgramRunner(program, options, torch.device("cpu"))

@@ -50,12 +50,13 @@ class OpenVinoProgram:
 
     Args:
         path: The ``.xml`` file; its weights are beside it.
+        options: Knows the names of the task's inputs.
 
     Raises:
         HandlerLoadError: If it is something else.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: RunnerOptions) -> None:
         openvino = import_openvino()
         self._core = openvino.Core()
         try:
@@ -64,9 +65,8 @@ class OpenVinoProgram:
             reason = str(error).strip().splitlines()[-1][:300]
             raise HandlerLoadError(f"{path.name}: is no OpenVINO model ({reason})") from error
         self._compile()
-        self.input_names = known_names(
-            [value.get_any_name() for value in self._model.inputs], path.name
-        )
+        names = [value.get_any_name() for value in self._model.inputs]
+        self.input_names = known_names(names, options)
         self._output_names = [
             next(iter(value.get_names()), str(at)) for at, value in enumerate(self._model.outputs)
         ]
@@ -108,6 +108,6 @@ def load(options: RunnerOptions) -> ProgramRunner:
             ``handler.quantization`` asks for.
     """
     path = program_file(options, "openvino")
-    program = OpenVinoProgram(path)
+    program = OpenVinoProgram(path, options)
     check_quantization(program.quantization, options)
     return ProgramRunner(program, options, torch.device("cpu"))

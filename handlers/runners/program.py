@@ -14,7 +14,6 @@ from marserve.archiver.execution import SUFFIXES
 from marserve.archiver.handler_options import SaveMode
 from marserve.handlers.pretrained import context_length
 from marserve.handlers.runners.base import (
-    INPUT_NAMES,
     Decoder,
     Inputs,
     Outputs,
@@ -32,11 +31,11 @@ class Program(Protocol):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Some of ``INPUT_NAMES``, as the file has them."""
+        """Names of its inputs, in the program's order."""
         ...
 
     def __call__(self, inputs: Inputs) -> Mapping[str, Tensor] | Sequence[Tensor]:
-        """Runs one padded batch: ``[rows, tokens] int64`` each, and just the program's inputs.
+        """Runs one padded batch: just the program's inputs, in its order.
 
         Returns:
             The outputs in the model's order, with their names if they have any.
@@ -60,8 +59,7 @@ class ProgramRunner:
         self._output_names = options.output_names
         self._device = device
         self._input_names = program.input_names
-        self._longest = context_length(options.config)
-        self._file = options.weights_file
+        self._options = options
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -93,10 +91,11 @@ class ProgramRunner:
         Raises:
             HandlerLoadError: If the program was made for one shape only, or for something else.
         """
+        longest = context_length(self._options.config)
         for rows, tokens in _WARM_UP_SHAPES:
-            length = min(tokens, self._longest or tokens)
+            length = min(tokens, longest or tokens)
             try:
-                outputs = self(probe(rows, length, self))
+                outputs = self(probe(rows, length, self, self._options.config))
                 if missing := [name for name in self._output_names if name not in outputs]:
                     raise KeyError(f"no output {', '.join(missing)}")
             except Exception as error:  # each engine raises what it likes
@@ -105,10 +104,10 @@ class ProgramRunner:
     def _refuse(self, rows: int, tokens: int, error: Exception) -> NoReturn:
         reason = "".join(str(error).strip().splitlines()[-1:])[:300]
         raise HandlerLoadError(
-            f"{self._file}: does not take {rows} rows of {tokens} tokens ({reason}); make it anew"
-            " with archive-model export, which lets it take any number, or so that its inputs are"
-            f" {', '.join(INPUT_NAMES)}, in that order, and its outputs"
-            f" {', '.join(self._output_names)}"
+            f"{self._options.weights_file}: does not take {rows} rows of {tokens} tokens"
+            f" ({reason}); make it anew with archive-model export, which lets it take any number,"
+            f" or so that its inputs are some of {', '.join(self._options.input_names)}, in that"
+            f" order, and its outputs {', '.join(self._output_names)}"
         ) from error
 
 
@@ -127,24 +126,27 @@ def program_file(options: RunnerOptions, source: SaveMode) -> Path:
     return options.directory / name
 
 
-def known_names(found: Sequence[str], file: str, *, named: bool = True) -> tuple[str, ...]:
+def known_names(
+    found: Sequence[str], options: RunnerOptions, *, named: bool = True
+) -> tuple[str, ...]:
     """Returns the names of a program's inputs.
 
     Args:
         found: As the file has them.
-        file: What to call it in messages.
+        options: Knows the names that the task has to offer.
         named: Whether the names must be known ones; if not, other names count by their order.
 
     Raises:
-        HandlerLoadError: If there is an input that no task has.
+        HandlerLoadError: If there is an input that the task does not have.
     """
-    if found and all(name in INPUT_NAMES for name in found):
+    known = options.input_names
+    if found and all(name in known for name in found):
         return tuple(found)
-    if not named and 1 <= len(found) <= len(INPUT_NAMES):
-        return INPUT_NAMES[: len(found)]
+    if not named and 1 <= len(found) <= len(known):
+        return known[: len(found)]
     raise HandlerLoadError(
-        f"{file}: takes {len(found)} inputs ({', '.join(found[:6])}); expected some of"
-        f" {', '.join(INPUT_NAMES)}"
+        f"{options.weights_file}: takes {len(found)} inputs ({', '.join(found[:6])}); expected some"
+        f" of {', '.join(known)}"
     )
 
 

@@ -16,14 +16,14 @@ class TorchScriptProgram:
     """Runs a traced model.
 
     Args:
-        model: Takes ids, mask and perhaps token types; returns a mapping or a tuple of tensors.
-        file: What to call it in messages.
+        model: Returns a mapping or a tuple of tensors.
+        options: Knows the names of the task's inputs.
     """
 
-    def __init__(self, model: Any, file: str) -> None:
+    def __init__(self, model: Any, options: RunnerOptions) -> None:
         self._model = model
         traced = [value.debugName().split(".")[0] for value in list(model.graph.inputs())[1:]]
-        self.input_names = known_names(traced, file, named=False)
+        self.input_names = known_names(traced, options, named=False)
 
     def __call__(self, inputs: Inputs) -> Mapping[str, Tensor] | Sequence[Tensor]:
         """Runs one padded batch."""
@@ -38,5 +38,5 @@ def load(options: RunnerOptions) -> ProgramRunner:
         HandlerLoadError: If there is none, or it is something else.
     """
     path = program_file(options, "torchscript")
-    program = TorchScriptProgram(load_torchscript(path, options.device), path.name)
+    program = TorchScriptProgram(load_torchscript(path, options.device), options)
     return ProgramRunner(program, options, options.device)
