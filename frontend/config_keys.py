@@ -113,7 +113,7 @@ class ServerConfig:
     )
     use_env_allowed_urls: bool = _key(BOOLEAN, "false", "Let TS_ALLOWED_URLS set allowed_urls.")
     workflow_store: Path | None = _key(
-        PATH, "", "Directory of workflow archives.", notice="workflows are not served yet"
+        PATH, "", "Directory of workflow archives; the model store if not given."
     )
 
     # Workers and queues

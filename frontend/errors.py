@@ -6,7 +6,9 @@ ServeError(status, type)             every error that has an answer; the type na
 ├── InvalidModel              400    an archive is broken, or its dependencies cannot be installed
 ├── DownloadFailed            400    an archive cannot be fetched
 ├── VersionInUse              403    the default version cannot be removed
+├── InvalidWorkflow           400    a workflow's archive is broken, or its specification wrong
 ├── ModelNotFound             404
+├── WorkflowNotFound          404
 ├── VersionNotFound           404
 ├── ResourceNotFound          404    no such route
 ├── MethodNotAllowed          405
@@ -14,6 +16,7 @@ ServeError(status, type)             every error that has an answer; the type na
 ├── Conflict                  409    the version is already registered
 ├── TooLarge                  413    a body exceeds max_request_size
 ├── InternalError             500    a worker or handler failed
+├── WorkflowFailed            500    nodes of a workflow cannot be registered
 ├── ServiceUnavailable        503    no worker, or the queue is full
 ├── DeadlineExceeded          504    no result in time
 └── OutOfResources            507    memory ran out
@@ -89,6 +92,27 @@ class ModelNotFound(ServeError):
 
     status = 404
     type = "ModelNotFoundException"
+
+
+class InvalidWorkflow(ServeError):
+    """A workflow's archive is broken, or its specification is wrong."""
+
+    status = 400
+    type = "InvalidWorkflowException"
+
+
+class WorkflowNotFound(ServeError):
+    """No such workflow."""
+
+    status = 404
+    type = "WorkflowNotFoundException"
+
+
+class WorkflowFailed(ServeError):
+    """Nodes of a workflow cannot be registered."""
+
+    status = 500
+    type = "WorkflowException"
 
 
 class VersionNotFound(ServeError):

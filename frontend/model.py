@@ -76,6 +76,7 @@ class Model:
         self.archive = archive
         self.settings = settings
         self.loaded_at_startup = loaded_at_startup
+        self.workflow: str | None = None
         self.min_workers, self.max_workers = settings.min_workers, settings.max_workers
         self.draining = False
         self.queue = BatchQueue(

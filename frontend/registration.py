@@ -27,6 +27,8 @@ class Registration:
         response_timeout: In seconds, like ``startup_timeout``.
         synchronous: Whether the caller waits for the workers.
         at_startup: Whether it is named at the start of the server.
+        archive: Files that are there already; ``url`` is only a name then.
+        workflow: Name of the workflow that it is a node of.
     """
 
     url: str
@@ -40,6 +42,8 @@ class Registration:
     response_timeout: int | None = None
     startup_timeout: int | None = None
     at_startup: bool = False
+    archive: Archive | None = None
+    workflow: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,16 @@ def identity(registration: Registration, archive: Archive) -> tuple[str, str]:
     fallback = re.sub(r"\W", "_", os.path.basename(registration.url.rstrip("/")).split(".")[0])
     name = registration.model_name or manifest.model_name or fallback
     version = manifest.model_version or _DEFAULT_VERSION
-    for what, value in (("model name", name), ("model version", version)):
-        if not NAME_PATTERN.fullmatch(value):
-            raise BadRequest(f'{what} "{value}" does not match {NAME_PATTERN.pattern}')
+    checked_identity("model name", name)
+    checked_identity("model version", version)
     return name, version
+
+
+def checked_identity(what: str, value: str) -> None:
+    """Refuses what can be no name or version.
+
+    Raises:
+        BadRequest: If it has other characters than a name may have.
+    """
+    if not NAME_PATTERN.fullmatch(value):
+        raise BadRequest(f'{what} "{value}" does not match {NAME_PATTERN.pattern}')

@@ -223,7 +223,7 @@ class Registry:
             async with asyncio.timeout(timeout_s):
                 await asyncio.gather(*(m.drain() for m in self._all()))
         except TimeoutError:
-            _log.warning("requests were still running %g s after the server was stopped", timeout_s)
+            _log.warning("requests were still running %.3g s after the server was stopped", timeout_s)
 
     async def close(self) -> None:
         """Ends all workers."""
@@ -259,7 +259,7 @@ class Registry:
 
     async def _unpack(self, registration: Registration, early: EarlyTemplate | None) -> Model:
         """Makes a model of an archive; nothing of it is left if that fails."""
-        archive = await self._store.fetch(registration.url)
+        archive = registration.archive or await self._store.fetch(registration.url)
         claim: tuple[str, str] | None = None
         try:
             name, version = identity(registration, archive)
@@ -294,7 +294,7 @@ class Registry:
             _log.warning("%s %s: %s", name, version, line)
         python = await prepare_python(archive, self._config)
         launcher = Launcher(self._config, python, handler, self._log, self._worker_numbers, early)
-        return Model(
+        model = Model(
             name,
             version,
             registration.url,
@@ -306,6 +306,8 @@ class Registry:
             strict=self._strict,
             loaded_at_startup=registration.at_startup,
         )
+        model.workflow = registration.workflow
+        return model
 
     async def _start(self, model: Model, registration: Registration) -> Registered:
         wanted = model.settings.min_workers

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from marserve.frontend.sites import Sites
 from marserve.frontend.startup_models import load_startup_models
 from marserve.frontend.store import ModelStore
 from marserve.frontend.system import SystemMetrics
+from marserve.frontend.workflows.registry import Workflows
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class Server:
         self._at_once: list[Callable[[], object]] = []
         self._stop = asyncio.Event()
         self._registry: Registry | None = None
+        self._workflows: Workflows | None = None
         self._logs: Logs | None = None
 
     async def startup(self) -> None:
@@ -84,7 +87,10 @@ class Server:
         registry = Registry(config, store, telemetry, logs.worker)
         self._registry = registry
         self._at_once.append(_kill_children)
-        services = Services(config, registry, telemetry, auth, logs.access)
+        archives = ModelStore(config, config.workflow_store or config.model_store)
+        self._closes(archives.close)
+        workflows = self._workflows = Workflows(registry, archives)
+        services = Services(config, registry, telemetry, auth, logs.access, workflows)
         sites = Sites(config, build_apps(services))
         self._stack.push_async_callback(sites.close)
         # Before the connections: whose request a worker leaves undone still gets its error.
@@ -114,8 +120,13 @@ class Server:
     async def shutdown(self) -> None:
         """Finishes accepted requests, then ends workers, connections and files."""
         if self._registry is not None:
-            _log.info("stopping: accepted requests have %g s", self._config.drain_timeout)
-            await self._registry.drain(self._config.drain_timeout)
+            limit_s = self._config.drain_timeout
+            _log.info("stopping: accepted requests have %g s", limit_s)
+            began = time.monotonic()
+            if self._workflows is not None:  # whose later steps must still be accepted
+                self._registry.draining = True
+                await self._workflows.drain(limit_s)
+            await self._registry.drain(max(0.0, limit_s - (time.monotonic() - began)))
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._stack.aclose()

@@ -34,10 +34,11 @@ class ModelStore:
 
     Args:
         config: ``model_store`` and ``allowed_urls`` are read.
+        root: Where the archives are; None for the model store.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
-        self._root = Path(config.model_store)
+    def __init__(self, config: ServerConfig, root: Path | None = None) -> None:
+        self._root = Path(config.model_store) if root is None else root
         self._allowed = config.allowed_urls
         self._scratch = ScratchDirectory(Path(tempfile.gettempdir()))
         self._unpacked: dict[
@@ -60,17 +61,31 @@ class ModelStore:
             InternalError: If a file of that name is in the store already.
             InvalidModel: If it is broken, hostile, or its configuration is wrong.
         """
+        path = await self.obtain(url)
+        try:
+            return await self._unpack(path, url)
+        except BaseException:
+            if is_url(url):
+                path.unlink(missing_ok=True)  # the store is as it was
+            raise
+
+    async def obtain(self, url: str) -> Path:
+        """Returns the file or directory that ``fetch`` would open, downloaded if it has to be.
+
+        Raises:
+            ModelNotFound: If there is no such archive, or the URL is not allowed.
+            DownloadFailed: If it cannot be fetched.
+            InternalError: If a file of that name is in the store already.
+        """
         _check(url)
         if is_url(url):
             remote = parse_url(url, self._allowed)
-            path = await download(remote, self._root, self._allowed)
-            try:
-                return await self._unpack(path, url)
-            except BaseException:
-                path.unlink(missing_ok=True)  # the store is as it was
-                raise
-        path = await asyncio.to_thread(self._find, url)
-        return await self._unpack(path, url)
+            return await download(remote, self._root, self._allowed)
+        return await asyncio.to_thread(self._find, url)
+
+    def new_directory(self) -> Path:
+        """Returns a path that is free, in the private directory of what is extracted."""
+        return self._scratch.path / uuid.uuid4().hex
 
     def locate(self, url: str) -> Path | None:
         """Returns the file in the store that ``fetch`` would unpack; None if there is none yet."""
@@ -83,9 +98,12 @@ class ModelStore:
 
     async def release(self, archive: Archive, url: str) -> None:
         """Removes what ``fetch`` made: extracted files, and the file of a URL from the store."""
-        target = self._unpacked.pop(archive.directory, None)
-        if target is not None:
-            await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+        await self.discard(self._unpacked.pop(archive.directory, None), url)
+
+    async def discard(self, directory: os.PathLike[str] | None, url: str) -> None:
+        """Removes extracted files, and the file of a URL from the store."""
+        if directory is not None:
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         if is_url(url):
             remote: Remote = parse_url(url, self._allowed)
             await asyncio.to_thread((self._root / remote.filename).unlink, missing_ok=True)
@@ -129,18 +147,18 @@ class ModelStore:
         try:
             if await asyncio.to_thread(path.is_dir):
                 return await asyncio.to_thread(open_directory, path)
-            target = self._scratch.path / uuid.uuid4().hex
+            target = self.new_directory()
             archive = await asyncio.to_thread(unpack, path, target)
         except (ArchiveError, ConfigError) as error:
-            raise InvalidModel(f"{url}: {self._without_paths(str(error))}") from error
+            raise InvalidModel(f"{url}: {self.without_paths(str(error))}") from error
         except OSError as error:
             logger.warning("%s cannot be unpacked: %s", path, error)
             raise InvalidModel(f"{url}: cannot be read: {error.strerror}") from error
         self._unpacked[archive.directory] = target
         return archive
 
-    def _without_paths(self, text: str) -> str:
-        """The text is for a client: where the server keeps its files is none of its business."""
+    def without_paths(self, text: str) -> str:
+        """Returns a text without the places where the server keeps its files."""
         for root in {str(self._root), os.path.realpath(self._root), str(self._scratch.path)}:
             text = text.replace(f"{root}{os.sep}", "")
         return text

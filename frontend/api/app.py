@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import http_exceptions, web
 
 from marserve.frontend.api import exchange as exchanges
-from marserve.frontend.api import http, inference, management, metrics, openapi
+from marserve.frontend.api import http, inference, management, metrics, openapi, workflows
 from marserve.frontend.api.exchange import UNTYPED, Exchange, Services, check_declared
 from marserve.frontend.api.routing import Route, Router
 from marserve.frontend.errors import InternalError, ServeError, TooLarge
@@ -45,10 +45,12 @@ def build_apps(services: Services) -> dict[str, web.Application]:
         with ``AppRunner(app, **RUNNER_OPTIONS)``.
     """
     logging.getLogger("aiohttp.server").addFilter(_without_traceback)
-    config = services.config
+    config, model_api = services.config, services.config.enable_model_api
+    asked = inference.routes() + workflows.inference_routes()
+    managed = management.routes(model_api) + workflows.management_routes(model_api)
     tables = {
-        "inference": (config.inference_address, inference.routes()),
-        "management": (config.management_address, management.routes(config.enable_model_api)),
+        "inference": (config.inference_address, asked),
+        "management": (config.management_address, managed),
     }
     if config.enable_metrics_api:
         tables["metrics"] = (config.metrics_address, metrics.routes())

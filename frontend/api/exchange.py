@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from marserve.frontend.logs import AccessLog
     from marserve.frontend.metrics import Telemetry
     from marserve.frontend.registry import Registry
+    from marserve.frontend.workflows.registry import Workflows
 
 STALL_S = 60.0
 """A request or response body that makes no progress for so long is given up."""
@@ -48,6 +49,7 @@ class Services:
     telemetry: Telemetry
     auth: TokenAuth
     access_log: AccessLog
+    workflows: Workflows
     started_at: float = field(default_factory=time.time)
 
 

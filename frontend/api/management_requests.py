@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import yaml
@@ -73,6 +73,25 @@ def parse_register(
         startup_timeout=_integer(values, "startup_timeout", least=1, absent=-1),
     )
     return wanted, [name for name in values if name not in _REGISTER]
+
+
+def parse_workflow_registration(
+    query: Iterable[tuple[str, str]], content_type: str | None, body: Buffer
+) -> tuple[str, str | None]:
+    """Reads a request to register a workflow: its URL, and its name if one is given.
+
+    Raises:
+        BadRequest: If ``url`` is missing.
+        ModelNotFound: If it is empty.
+    """
+    values: dict[str, Any] = dict(reversed(list(query)))
+    if media_type(content_type) == "application/json":
+        values = {**values, **_document(body)}
+    if values.get("url") is None:
+        raise BadRequest("Parameter url is required.")
+    if not values["url"]:
+        raise ModelNotFound("empty url")
+    return str(values["url"]), _text(values, "workflow_name")
 
 
 def parse_scale(query: Iterable[tuple[str, str]]) -> tuple[ScaleWanted, list[str]]:
@@ -147,11 +166,17 @@ def parse_page(query: Mapping[str, str]) -> tuple[int, int]:
 
 def render_page(models: list[tuple[str, str]], begin: int, limit: int) -> dict[str, Any]:
     """Returns a page of names and URLs; ``nextPageToken`` stands there if more follow."""
+    return page_of(
+        "models", [{"modelName": name, "modelUrl": url} for name, url in models], begin, limit
+    )
+
+
+def page_of(key: str, rows: Sequence[Mapping[str, Any]], begin: int, limit: int) -> dict[str, Any]:
+    """Returns a page of rows under a key."""
     page: dict[str, Any] = {}
-    if begin + limit < len(models):
+    if begin + limit < len(rows):
         page["nextPageToken"] = str(begin + limit)
-    shown = models[begin : begin + limit]
-    page["models"] = [{"modelName": name, "modelUrl": url} for name, url in shown]
+    page[key] = list(rows[begin : begin + limit])
     return page
 
 

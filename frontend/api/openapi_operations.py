@@ -67,6 +67,7 @@ def _query(name: str, kind: str, text: str, default: object = None) -> Schema:
 PARAMETERS: Mapping[str, Schema] = {
     "model": _parameter("model", "path", _TEXT, "Name of the model."),
     "version": _parameter("version", "path", _TEXT, "Version of the model."),
+    "workflow": _parameter("workflow", "path", _TEXT, "Name of the workflow."),
 }
 _TIMEOUT = _parameter(
     "x-request-timeout", "header", {"type": "number"}, "The client's time limit, seconds."
@@ -232,6 +233,26 @@ OPERATIONS: Mapping[str, Operation] = {
         {200: {"description": "The new key is in the key file."}},
         (400,),
         [{**_query("type", "string", "inference or management."), "required": True}],
+    ),
+    "predict_workflow": _inference("Send a request through a workflow."),
+    "list_workflows": _operation(
+        "List the workflows.", {200: _json(_OBJECT, "A page.")}, (400,), _PAGE
+    ),
+    "register_workflow": _operation(
+        "Register a workflow and the models of its nodes.",
+        _status("The workflow is registered.", 200),
+        (400, 404, 405, 409, 500, 507),
+        [
+            _query("url", "string", "File in the workflow store, or an allowed URL."),
+            _query("workflow_name", "string", "Instead of the archive's own name."),
+        ],
+        {"required": False, "content": {"application/json": {"schema": _OBJECT}}},
+    ),
+    "describe_workflow": _operation(
+        "Describe a workflow.", {200: _json(_DESCRIPTION, "One object.")}, (400, 404)
+    ),
+    "unregister_workflow": _operation(
+        "Unregister a workflow and its models.", _status("Done.", 200), (400, 404, 405)
     ),
     "metrics": _operation(
         "Metrics, as Prometheus reads them.",

@@ -19,6 +19,7 @@ from marserve.frontend.metrics import Telemetry
 from marserve.frontend.registration import Registration
 from marserve.frontend.registry import Registry
 from marserve.frontend.store import ModelStore
+from marserve.frontend.workflows.registry import Workflows
 
 
 @pytest.fixture
@@ -44,7 +45,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             registry = Registry(config, models, telemetry, WorkerLog())
             stack.push_async_callback(registry.close)
             auth = TokenAuth(config, tmp_path)
-            services = Services(config, registry, telemetry, auth, AccessLog(writer))
+            workflows = Workflows(registry, models)
+            services = Services(config, registry, telemetry, auth, AccessLog(writer), workflows)
             ports: dict[str, int] = {}
             runners: dict[int, int] = {}
             for surface, app in build_apps(services).items():

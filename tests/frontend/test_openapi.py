@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from marserve.frontend.api import inference, management, metrics, openapi
+from marserve.frontend.api import inference, management, metrics, openapi, workflows
 from marserve.frontend.api.openapi_operations import OPERATIONS
 from marserve.frontend.api.routing import Route, Router
 
 TABLES = {
-    "inference": inference.routes(),
-    "management": management.routes(model_api=True),
+    "inference": inference.routes() + workflows.inference_routes(),
+    "management": management.routes(model_api=True) + workflows.management_routes(model_api=True),
     "metrics": metrics.routes(),
 }
 EVERYTHING = [route for table in TABLES.values() for route in table]

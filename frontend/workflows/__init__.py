@@ -1,0 +1,1 @@
+"""Workflows: several models and functions behind one address."""
