@@ -16,7 +16,7 @@ RUNNERS = {
     "aot_inductor": "marserve.handlers.runners.aot_inductor",
     "exported": "marserve.handlers.runners.exported",
 }
-TRANSFORMS = {"unpadded": "marserve.handlers.runners.length_sorted"}
+TRANSFORMS = {"unpadded": "marserve.handlers.runners.unpadded"}
 
 
 def load_runner(mode: str, options: RunnerOptions) -> Runner:
