@@ -12,12 +12,14 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from tqdm import tqdm
 
+from marserve.archiver.commands import find_command, pack_exported
 from marserve.archiver.errors import MarserveError
+from marserve.archiver.handler_options import Quantization, SaveMode
 from marserve.archiver.inspection import inspect_archive, verify_archive
 from marserve.archiver.manifest import DEFAULT_VERSION, RUNTIMES
 from marserve.archiver.options import CompatCommand
@@ -26,7 +28,10 @@ from marserve.archiver.pretrained import TASKS, pretrained_spec
 from marserve.archiver.spec import BUILTIN_HANDLERS, FORMATS, PackageSpec
 
 _PATH = click.Path(path_type=Path)
-_EPILOG = "To look at an archive: archive-model inspect PATH, archive-model verify PATH."
+_EPILOG = (
+    "To look at an archive: archive-model inspect PATH, archive-model verify PATH. "
+    "To bring one into another mode of execution: archive-model export PATH."
+)
 
 
 @click.command("archive-model", cls=CompatCommand, epilog=_EPILOG)
@@ -65,20 +70,50 @@ _EPILOG = "To look at an archive: archive-model inspect PATH, archive-model veri
     help="Pack what save_pretrained() wrote: handler, weights, tokenizer, labels and config.",
 )
 @click.option("--task", type=click.Choice(list(TASKS)), help="What the pretrained model does.")
+@click.option(
+    "--save-mode",
+    type=click.Choice(get_args(SaveMode)),
+    help="What the pretrained model is run from; all but pretrained need PyTorch to pack.",
+)
+@click.option(
+    "--quantization",
+    type=click.Choice(get_args(Quantization)),
+    help="With --save-mode: numbers of fewer bits.",
+)
 @click.pass_context
 def pack(
-    ctx: click.Context, /, *, no_check: bool, from_pretrained: Path | None, task: str, **flags: Any
+    ctx: click.Context,
+    /,
+    *,
+    no_check: bool,
+    from_pretrained: Path | None,
+    task: str,
+    save_mode: str | None,
+    quantization: str | None,
+    **flags: Any,
 ) -> None:
     """Packs a model into an archive that a model server can load."""
     _require(ctx, flags, from_pretrained, task)
+    program = save_mode not in (None, "pretrained")
+    if (program or quantization) and from_pretrained is None:
+        raise click.UsageError("--save-mode and --quantization are for --from-pretrained", ctx)
+    if quantization and not program:
+        raise click.UsageError("--quantization needs --save-mode onnx or openvino", ctx)
     flags["version"] = flags["version"] or DEFAULT_VERSION
     flags["handler"] = flags["handler"] or ""
     spec = PackageSpec(check=not no_check, **flags)
     with contextlib.ExitStack() as stack:
         if from_pretrained is not None:
             spec = stack.enter_context(pretrained_spec(spec, from_pretrained, task))
-        bar = stack.enter_context(tqdm(unit="B", unit_scale=True, disable=None, leave=False))
-        package(spec, lambda done, total: _show(bar, done, total))
+        if program:
+            pack_exported(spec, str(save_mode), quantization, _package)
+        else:
+            _package(spec)
+
+
+def _package(spec: PackageSpec) -> Path:
+    with tqdm(unit="B", unit_scale=True, disable=None, leave=False) as bar:
+        return package(spec, lambda done, total: _show(bar, done, total))
 
 
 @click.command("archive-model inspect", cls=CompatCommand)
@@ -113,10 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
     # Unwinds the stack, so that no unfinished archive is left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    command = {"inspect": inspect, "verify": verify}.get(args[0] if args else "")
+    own = {"inspect": inspect, "verify": verify}
     with told_errors():
-        if command:
-            command.main(args[1:], prog_name=command.name)
+        if args and not args[0].startswith("-"):
+            command = own.get(args[0]) or find_command(args[0])
+            if command is not None:
+                command.main(args[1:], prog_name=command.name)
         pack.main(args, prog_name="archive-model")
 
 

@@ -15,12 +15,14 @@ from torch import nn
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.runners.base import RunnerOptions
 
-_STANDARD_NAMES = (
+STANDARD_NAMES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+"""What transformers calls weights: files or indexes of files, the preferred first."""
+
 _LOAD_ERRORS = (
     OSError,
     ValueError,
@@ -73,13 +75,13 @@ def _standard_names(options: RunnerOptions) -> Iterator[tuple[Path, bool]]:
     An archive may call its serialized file what it likes; a link gives it the usual name meanwhile.
     """
     directory, own_name = options.directory, options.weights_file
-    standard = next((name for name in _STANDARD_NAMES if (directory / name).is_file()), None)
+    standard = next((name for name in STANDARD_NAMES if (directory / name).is_file()), None)
     if standard is not None:
         yield directory, "safetensors" in standard
         return
     if own_name is None or not (directory / own_name).is_file():
         raise HandlerLoadError(
-            f"the archive has no weights: expected {_STANDARD_NAMES[0]} (or {_STANDARD_NAMES[2]});"
+            f"the archive has no weights: expected {STANDARD_NAMES[0]} (or {STANDARD_NAMES[2]});"
             " pack them with --serialized-file or --extra-files"
         )
     safe = own_name.endswith(".safetensors")
@@ -90,7 +92,7 @@ def _standard_names(options: RunnerOptions) -> Iterator[tuple[Path, bool]]:
 
 
 def _link_name(safe: bool) -> str:
-    return _STANDARD_NAMES[0] if safe else _STANDARD_NAMES[2]
+    return STANDARD_NAMES[0] if safe else STANDARD_NAMES[2]
 
 
 def _check_complete(options: RunnerOptions, info: dict[str, Any]) -> None:
