@@ -113,7 +113,7 @@ class Autoscaler:
         """Gives each worker its part of the cores; one that still loads gets it, too."""
         pool = self._model.pool
         for worker in pool.workers:
-            worker.share(compute_threads(pool.size))
+            worker.share(compute_threads(pool.size * (1 + len(worker.ranks))))
 
     def _load(self, now: float) -> Load:
         pool, queue = self._model.pool, self._model.queue

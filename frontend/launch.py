@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from marserve.frontend.dependencies import PythonEnvironment
 from marserve.frontend.early_template import EarlyTemplate
 from marserve.frontend.logs import WorkerLog
 from marserve.frontend.process import ChildProcess, SpawnedProcess
+from marserve.frontend.rank_launch import RankLauncher
+from marserve.frontend.ranks import plan_ranks
 from marserve.frontend.template import Template
 from marserve.frontend.worker_environment import (
     compute_threads,
@@ -81,13 +83,20 @@ class Launcher:
 
     async def _bring_up(self, model: Model, worker: Worker) -> None:
         """Loads a worker, or leaves no process: also if it is cancelled at any point."""
+        plan, load = plan_ranks(model.archive.config), self._load(model, worker.number)
         try:
+            if plan is not None:
+                ranks = RankLauncher(
+                    model, plan, self._gpus(model), lambda *rank: self._process(model, *rank)
+                )
+                await ranks.bring_up(worker, load)
+                return
             process = await self._process(model, worker.name)
         except OSError as error:
             cause = error.strerror or error
             raise LoadError(f"the worker cannot be started: {cause}") from error
         try:
-            await worker.load(process, self._load(model, worker.number))
+            await worker.load(process, load)
         except BaseException:
             process.kill()
             await worker.end(1.0)
@@ -100,16 +109,18 @@ class Launcher:
         if self._template is not None:
             await self._template.end()
 
-    async def _process(self, model: Model, name: str) -> ChildProcess:
+    async def _process(
+        self, model: Model, name: str, env: Mapping[str, str] | None = None
+    ) -> ChildProcess:
         """Forks a worker from the model's template if that is possible, else spawns one."""
         if self._gpu(model, 0) is None and not self._refusal:
             try:
                 template = await self._ready_template(model)
                 if template is not None:
-                    return await template.fork(name)
+                    return await template.fork(name, env)
             except OSError as error:
                 _log.warning("%s: its template process is of no use: %s", name, error)
-        env = environment(self._config, self._python, model.pool.size)
+        env = environment(self._config, self._python, model.pool.size) | dict(env or {})
         return await SpawnedProcess.spawn(worker_command(self._python), env, name, self._log)
 
     async def _ready_template(self, model: Model) -> Template | None:
@@ -152,15 +163,26 @@ class Launcher:
             limit_max_image_pixels=config.limit_max_image_pixels,
             decode_input_request=config.decode_input_request,
             max_response_bytes=config.max_response_size,
-            threads=compute_threads(model.pool.size),
+            threads=_threads(model),
             metrics_config=model.metrics_config,
         )
 
     def _gpu(self, model: Model, number: int) -> int | None:
         """Workers take the devices in turn."""
+        ids = self._gpus(model)
+        return ids[number % len(ids)] if ids else None
+
+    def _gpus(self, model: Model) -> tuple[int, ...]:
+        """The devices that the model may use; none if it runs on the CPU."""
         count = self._config.number_of_gpu
-        wants_cpu = model.archive.config.device_type == "cpu"
-        if not count or wants_cpu:
-            return None
-        ids = model.settings.device_ids or tuple(range(count))
-        return ids[number % len(ids)]
+        if not count or model.archive.config.device_type == "cpu":
+            return ()
+        return model.settings.device_ids or tuple(range(count))
+
+
+def _threads(model: Model) -> int:
+    """Compute threads of one process of a worker."""
+    plan = plan_ranks(model.archive.config)
+    if plan is None:
+        return compute_threads(model.pool.size)
+    return plan.threads or compute_threads(model.pool.size * plan.processes)

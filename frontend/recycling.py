@@ -21,9 +21,9 @@ _RETRY_S = 60.0  # after a replacement that could not load
 
 
 def resident_bytes(worker: Worker) -> int:
-    """Returns a worker's resident set, shared pages included; 0 if it is gone."""
+    """Returns a worker's resident set, of all its processes, shared pages included; 0 if gone."""
     try:
-        return psutil.Process(worker.process.pid).memory_info().rss if worker.process else 0
+        return sum(psutil.Process(pid).memory_info().rss for pid in worker.pids)
     except psutil.Error:
         return 0
 

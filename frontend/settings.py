@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from marserve.archiver.model_config import ModelConfig
 from marserve.frontend.model_defaults import ModelDefaults
+from marserve.frontend.ranks import plan_ranks
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
@@ -25,12 +26,9 @@ _WITHOUT_EFFECT = frozenset(
         "continuousBatching",
         "maxNumSequence",
         "maxSequenceJobQueueSize",
-        "parallelLevel",
-        "parallelType",
         "sequenceBatching",
         "sequenceMaxIdleMSec",
         "sequenceTimeoutMSec",
-        "torchrun",
     }
 )
 
@@ -90,6 +88,8 @@ def resolve_settings(
     """
     given = registration
     low, high = _workers(registration, yaml, properties, server)
+    if (most := _most_groups(yaml, server)) is not None:
+        low, high = min(low, most), min(high, most)
     client_ms = yaml.client_timeout_in_mills
     return ModelSettings(
         min_workers=low,
@@ -150,6 +150,15 @@ def _workers(
         default = server.default_workers_per_model or server.number_of_gpu or 1
         return (low, high) if low else (default, default)
     return server.default_workers_per_model, server.default_workers_per_model
+
+
+def _most_groups(yaml: ModelConfig, server: ServerConfig) -> int | None:
+    """The workers for which there are GPUs, at least one, if each needs several; else no limit."""
+    plan = plan_ranks(yaml)
+    if plan is None or not server.number_of_gpu or yaml.device_type == "cpu":
+        return None
+    devices = len(yaml.device_ids) if yaml.device_ids else server.number_of_gpu
+    return max(1, devices // plan.level)
 
 
 def _first(*values: T | None) -> T:

@@ -125,8 +125,12 @@ class Template:
             raise
         return answer.refusal if isinstance(answer, forking.Preloaded) else "no answer"
 
-    async def fork(self, name: str) -> ForkedProcess:
+    async def fork(self, name: str, env: Mapping[str, str] | None = None) -> ForkedProcess:
         """Returns a new worker process.
+
+        Args:
+            name: Of the worker.
+            env: Variables that it has besides the template's.
 
         Raises:
             OSError: If the template is gone.
@@ -140,7 +144,9 @@ class Template:
             pipes = [_pipe(ours, given) for _ in ("stdout", "stderr")]
             fds = [theirs.fileno(), *(write_end for _, write_end in pipes)]
             try:
-                answer = await self._ask(name, forking.encode(forking.Fork(name)), fds)
+                answer = await self._ask(
+                    name, forking.encode(forking.Fork(name, dict(env or {}))), fds
+                )
             finally:
                 self._status_of.pop(name, None)
             given.close()

@@ -82,6 +82,9 @@ class Worker(asyncio.BufferedProtocol):
         self.batch_time_s = float("inf")
         self.process: ChildProcess | None = None
         self.lost = asyncio.Event()
+        self.ranks: tuple[Worker, ...] = ()  # the others of its group, which answer nothing
+        self.follows = False  # of such another one: it hears from rank 0, not from us
+        self.fixed_threads = False
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._decoder = wire.Decoder()
@@ -112,8 +115,9 @@ class Worker(asyncio.BufferedProtocol):
 
     async def end(self, timeout_s: float) -> int:
         """Closes the socket and waits for the process; returns its exit status."""
-        if self._transport is not None:
-            self._transport.close()
+        for each in (self, *self.ranks):
+            if each._transport is not None:
+                each._transport.close()
         if self.process is None:
             return 0
         return await self.process.wait(timeout_s)
@@ -142,8 +146,12 @@ class Worker(asyncio.BufferedProtocol):
     def responsive(self) -> bool:
         """Whether an answer can be hoped for: neither late with one, nor stopped by a signal."""
         late = bool(self._batches) and self._batches[0].overdue
-        stopped = self.process is not None and is_stopped(self.process.pid)
-        return self.ready and not late and not stopped
+        return self.ready and not late and not any(map(is_stopped, self.pids))
+
+    @property
+    def pids(self) -> list[int]:
+        """Of its process, or of all of its group, by rank."""
+        return [w.process.pid for w in (self, *self.ranks) if w.process is not None]
 
     def kill(self) -> None:
         """Ends the process at once; ``lost`` is set when that is seen."""
@@ -171,6 +179,9 @@ class Worker(asyncio.BufferedProtocol):
         self._batches.append(_Batch(requests, now))
         self._idle.clear()
         frames = wire.encode(wire.Predict(heads), bodies)
+        for rank in self.ranks:
+            if not rank.follows:
+                rank._write(frames)
         if self._rendezvous.is_worth_it(len(self._in_flight) == 1, self._handler_s):
             self._exchange(frames)
         else:
@@ -178,8 +189,9 @@ class Worker(asyncio.BufferedProtocol):
 
     def share(self, threads: int) -> None:
         """Has it compute with so many threads from the next batch on."""
-        if self._greeted:  # else its first message will say so
-            self._write(wire.encode(wire.Threads(threads)))
+        for each in (self, *self.ranks):
+            if each._greeted and not self.fixed_threads:  # else its first message will say so
+                each._write(wire.encode(wire.Threads(threads)))
 
     def overdue(self, now: float, timeout_s: float) -> list[InferenceRequest]:
         """Returns the requests of a batch that has just run out of its response time, once."""
@@ -226,6 +238,7 @@ class Worker(asyncio.BufferedProtocol):
             elif isinstance(message, wire.Metrics):
                 self._owner.record(message.samples)
             elif isinstance(message, wire.Loaded):
+                self.follows = message.follows
                 self._settle(None)
             elif isinstance(message, wire.LoadFailed):
                 text = f"{message.type}: {message.message}"
@@ -247,8 +260,11 @@ class Worker(asyncio.BufferedProtocol):
         self._settle(LoadError(text, code == -9, tail))
 
     def _caller_gone(self, request: InferenceRequest) -> None:
-        """Lets the worker know; if it streams to that caller, it stops at the next piece."""
-        if request.id in self._in_flight:
+        """Lets the worker know; if it streams to that caller, it stops at the next piece.
+
+        Not if other ranks run the batch as well: one that stops alone would keep them waiting.
+        """
+        if request.id in self._in_flight and all(rank.follows for rank in self.ranks):
             self._write(wire.encode(wire.Cancel([request.id])))
 
     def _settle(self, error: LoadError | None) -> None:

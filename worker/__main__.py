@@ -8,6 +8,7 @@ import sys
 
 from marserve.worker.channel import Channel
 from marserve.worker.loop import serve
+from marserve.worker.ranks import begin_rank, is_rank
 
 
 def work(fd: int) -> int:
@@ -23,6 +24,8 @@ def work(fd: int) -> int:
     # requests finish and then closes the socket. A function, for children would inherit SIG_IGN.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    if is_rank():
+        begin_rank()
     try:
         return serve(Channel(socket.socket(fileno=fd)))
     except (BrokenPipeError, ConnectionResetError):

@@ -42,6 +42,8 @@ class Executor:
         decode: Whether bodies are parsed by their content type.
         max_response_bytes: Largest body of one answer.
         emit: Sends an intermediate chunk of an answer at once.
+        rerun: Whether the requests of a batch that failed run one by one. Where other processes
+            compute parts of the same model, one that begins anew alone would get wrong answers.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class Executor:
         emit: Emit,
         decode: bool = True,
         max_response_bytes: int = 1 << 40,
+        rerun: bool = True,
     ) -> None:
         self._handle = handle
         self._context = context
         self._emit = emit
         self._decode = decode
         self._max_response_bytes = max_response_bytes
+        self._rerun = rerun
         self._streamed: set[str] = set()
         self._batch: list[Request] = []
 
@@ -72,7 +76,8 @@ class Executor:
         try:
             return self._attempt(requests, rows)
         except BaseException as error:
-            if len(requests) == 1 or isinstance(error, (ResultError, CallersGone)):
+            lost = isinstance(error, (ResultError, CallersGone)) or not self._rerun
+            if len(requests) == 1 or lost:
                 return [self._failed(r, error) for r in requests]
             _log(error, f"batch of {len(requests)} failed; its requests run one by one")
         rows = self._rows(requests, body)  # anew: the handler may have changed what it was given

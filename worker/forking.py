@@ -29,9 +29,15 @@ class Anticipate(msgspec.Struct, tag_field="op", tag="anticipate", frozen=True):
 
 
 class Fork(msgspec.Struct, tag_field="op", tag="fork", frozen=True):
-    """Start a worker; ``name`` is its title in the list of processes."""
+    """Start a worker.
+
+    Args:
+        name: Its title in the list of processes.
+        environment: Variables that it has besides the template's.
+    """
 
     name: str
+    environment: dict[str, str] = {}
 
 
 class Preloaded(msgspec.Struct, tag_field="op", tag="preloaded", frozen=True):

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from marserve.archiver.errors import MarserveError
@@ -42,13 +43,16 @@ class Loop:
             self._metrics,
             load.model_config,
         )
+        self._rank = load.rank
         handle = load_handler(load.handler, load.model_dir, context)
+        self.follow: Callable[[], None] | None = _follow(handle) if load.rank else None
         self._executor = Executor(
             _enveloped(handle, load.envelope),
             context,
             self._emit,
             load.decode_input_request,
             load.max_response_bytes,
+            rerun=load.ranks == 1 or _follow(handle) is not None,
         )
         self._gauged_at = 0.0
         self._requests: list[wire.Request] = []
@@ -69,6 +73,9 @@ class Loop:
         self._gone.clear()
         begin = time.perf_counter()
         answers = self._executor.run(requests, body)
+        if self._rank:  # rank 0 answers, and reports
+            self._metrics.drain()
+            return
         end = time.perf_counter()
         self._gauge(begin, end)
         buffers = self._metric_frames()
@@ -78,6 +85,8 @@ class Loop:
 
     def _emit(self, reply: wire.Reply, data: wire.Buffer) -> None:
         """Sends a piece of an answer, unless its caller is gone; with all gone, work ends here."""
+        if self._rank:
+            return
         self._gone.update(self._channel.cancelled())
         if all(request.id in self._gone for request in self._requests):
             raise CallersGone
@@ -122,7 +131,10 @@ def serve(channel: Channel) -> int:
         return 1
     gc.collect()
     gc.freeze()  # what loading made stays: the collector need not walk it again
-    channel.send(wire.Loaded(os.getpid()))
+    channel.send(wire.Loaded(os.getpid(), follows=loop.follow is not None))
+    if loop.follow is not None:
+        loop.follow()
+        return 0
     loop.run()
     return 0
 
@@ -134,6 +146,13 @@ def _set_threads(count: int) -> None:
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.set_num_threads(count)
+
+
+def _follow(handle: Any) -> Callable[[], None] | None:
+    """What the other ranks do, as the handler says, if rank 0 tells them everything."""
+    found: Any = getattr(getattr(handle, "__self__", None), "rank_follower", None)
+    follow: Callable[[], None] | None = found() if callable(found) else None
+    return follow
 
 
 def _enveloped(handle: Any, envelope: str | None) -> Any:

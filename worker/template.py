@@ -53,7 +53,7 @@ def run(control: socket.socket) -> int:
             elif isinstance(message, Preload):
                 control.send(encode(Preloaded(_preload(message))))
             elif isinstance(message, Fork):
-                pid = _fork(control, message.name, fds, (wake, waker))
+                pid = _fork(control, message, fds, (wake, waker))
                 control.send(encode(Forked(message.name, pid)))
 
 
@@ -77,7 +77,7 @@ def _preload(message: Preload) -> str:
     return ""
 
 
-def _fork(control: socket.socket, name: str, fds: list[int], own: tuple[int, int]) -> int:
+def _fork(control: socket.socket, order: Fork, fds: list[int], own: tuple[int, int]) -> int:
     pid = os.fork()
     if pid:
         for fd in fds:
@@ -90,7 +90,8 @@ def _fork(control: socket.socket, name: str, fds: list[int], own: tuple[int, int
         control.close()
         for fd in own:
             os.close(fd)
-        status = _work(name, fds)
+        os.environ.update(order.environment)
+        status = _work(order.name, fds)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

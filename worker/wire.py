@@ -94,6 +94,8 @@ class Load(msgspec.Struct, tag_field="op", tag="load", frozen=True):
         manifest: The archive's manifest as plain values.
         threads: Compute threads of this worker; 0 to leave them as they are.
         max_response_bytes: Largest body of one answer; a larger one fails its request alone.
+        rank: Of this process among those that are one worker; 0 for the one that answers.
+        ranks: How many they are.
     """
 
     model_name: str
@@ -110,6 +112,8 @@ class Load(msgspec.Struct, tag_field="op", tag="load", frozen=True):
     max_response_bytes: int = 1 << 40
     threads: int = 0
     metrics_config: dict[str, Any] = {}
+    rank: int = 0
+    ranks: int = 1
     protocol: int = PROTOCOL_VERSION
 
 
@@ -132,9 +136,10 @@ class Threads(msgspec.Struct, tag_field="op", tag="threads", frozen=True):
 
 
 class Loaded(msgspec.Struct, tag_field="op", tag="loaded", frozen=True):
-    """The model can serve."""
+    """The model can serve; ``follows`` if rank 0 tells this rank all that there is to do."""
 
     pid: int
+    follows: bool = False
     protocol: int = PROTOCOL_VERSION
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from marserve.frontend.ranks import plan_ranks
+
 if TYPE_CHECKING:
     from marserve.frontend.model import Model
     from marserve.frontend.workers import Worker
@@ -20,6 +22,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     ``jobQueueSize`` and all that follows it are not TorchServe's.
     """
     archive, settings, yaml = model.archive, model.settings, model.archive.config
+    plan = plan_ranks(yaml)
     described = {
         "modelName": model.name,
         "modelVersion": model.version,
@@ -33,8 +36,8 @@ def describe_model(model: Model) -> dict[str, Any]:
         "startupTimeout": _whole(settings.startup_timeout_s),
         "maxRetryTimeoutInSec": _whole(settings.retry_window_s),
         "clientTimeoutInMills": round((settings.client_timeout_s or 0) * 1e3),
-        "parallelType": yaml.parallel_type or "",
-        "parallelLevel": yaml.parallel_level or 0,
+        "parallelType": plan.kind if plan is not None else yaml.parallel_type or "",
+        "parallelLevel": plan.level if plan is not None else yaml.parallel_level or 0,
         "deviceType": settings.device_type,
         "deviceIds": list(settings.device_ids) if settings.device_ids is not None else None,
         "continuousBatching": bool(yaml.continuous_batching),
@@ -59,19 +62,23 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 
 def describe_worker(worker: Worker, device_type: str) -> dict[str, Any]:
-    """Returns the description of one worker; ``memoryUsage`` is its resident set, in bytes."""
+    """Returns the description of one worker; ``memoryUsage`` is its resident set, in bytes.
+
+    A worker of several processes has their ids as ``rankPids``, and its memory is theirs together.
+    """
     status = "READY" if worker.ready else "LOADING"
     begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(worker.started_at))
-    pid = worker.process.pid if worker.process is not None else 0
-    return {
+    pids = worker.pids
+    described = {
         "id": str(worker.number),
         "startTime": f"{begun}.{int(worker.started_at % 1 * 1000):03}Z",
         "status": "UNLOADING" if worker.stopping else status,
-        "memoryUsage": _resident_bytes(pid),
-        "pid": pid,
+        "memoryUsage": sum(map(_resident_bytes, pids)),
+        "pid": pids[0] if pids else 0,
         "gpu": device_type == "gpu",
         "gpuUsage": "N/A",
     }
+    return described | ({"rankPids": pids} if len(pids) > 1 else {})
 
 
 def _trouble(model: Model) -> dict[str, Any]:
