@@ -14,12 +14,13 @@ from marserve.archiver.execution import find_execution
 from marserve.archiver.handler_options import HandlerOptions
 from marserve.archiver.manifest import TRANSFORMER_HANDLER, Manifest
 from marserve.archiver.model_config import ModelConfig, load_model_config
-from marserve.archiver.pretrained import TASKS
+from marserve.archiver.pretrained import LABELLED_TASKS, TASKS, saved_task
 from marserve.archiver.safetensors import header_problem
 from marserve.archiver.spec import BUILTIN_HANDLERS
 
 _MAX_JSON_BYTES = 64 << 20
-_CLASSIFICATION = ("sequence_classification", "token_classification")
+_PROCESSED = ("image_classification", "automatic_speech_recognition")
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _DEFAULT_NUM_LABELS = 2  # what transformers assumes where config.json is silent
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".safetensors.index.json", ".bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -142,6 +143,13 @@ def _check_transformer(
             f"{TRANSFORMER_HANDLER}: expected the model's config.json among --extra-files"
         )
     _check_execution(files, manifest, config, task, report)
+    if task in _PROCESSED and not any(name in files for name in _PROCESSORS):
+        report.problems.append(
+            f"{TRANSFORMER_HANDLER}: expected {_PROCESSORS[0]} among --extra-files: it says what"
+            f" {task} does to its inputs"
+        )
+    if task == "image_classification":
+        return
     if not any(name in _TOKENIZERS or name.endswith(_TOKENIZER_SUFFIXES) for name in files):
         report.problems.append(
             f"{TRANSFORMER_HANDLER}: expected the tokenizer's files among --extra-files: "
@@ -150,10 +158,8 @@ def _check_transformer(
 
 
 def _saved_task(files: Mapping[str, Path], report: Report) -> str | None:
-    saved = (_object(files, "config.json", report) or {}).get("architectures") or [""]
-    if str(saved[0]).endswith("LMHeadModel"):
-        return "text_generation"
-    return next((task for task, ending in TASKS.items() if str(saved[0]).endswith(ending)), None)
+    saved = (_object(files, "config.json", report) or {}).get("architectures")
+    return saved_task(saved if isinstance(saved, list) else ())
 
 
 def _check_execution(
@@ -181,7 +187,7 @@ def _check_execution(
 
 def _check_labels(files: Mapping[str, Path], options: HandlerOptions, report: Report) -> None:
     names = _object(files, "index_to_name.json", report)
-    if options.mode is not None and options.mode not in _CLASSIFICATION:
+    if options.mode is not None and options.mode not in LABELLED_TASKS:
         return
     expected, source = options.num_labels, "$.handler.num_labels of the config file"
     if options.mode is not None and (model := _object(files, "config.json", report)) is not None:

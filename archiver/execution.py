@@ -39,7 +39,13 @@ _SOURCE_BY_SUFFIX: dict[str, SaveMode] = {
     ".xml": "openvino",
     ".pt2": "aot_inductor",
 }
-_DECODING_TASKS = ("text_generation",)
+_ENCODING_DECODING_TASKS = ("summarization", "translation")
+_WITHOUT_UNPADDED = (
+    "text_generation",
+    *_ENCODING_DECODING_TASKS,
+    "image_classification",
+    "automatic_speech_recognition",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ class _Question:
         self._check_source(mode)
         self._check_quantization(mode)
         self._check_parallel(mode)
-        if mode.unpadded and self.task in _DECODING_TASKS:
+        if mode.unpadded and self.task in _WITHOUT_UNPADDED:
             self._refuse(
                 "$.handler.BetterTransformer: true",
                 f"$.handler.mode: {self.task}",
@@ -183,6 +189,12 @@ class _Question:
         if mode.source == "pretrained":
             return
         dtype = self.config.handler.dtype
+        if self.task in _ENCODING_DECODING_TASKS:
+            self._refuse(
+                f"$.handler.mode: {self.task}",
+                self._named(mode.source),
+                "encoder and decoder run by turns: it needs save_mode: pretrained",
+            )
         chosen = {
             "$.pt2.compile.enable: true": mode.compiled,
             "$.handler.model_parallel: true": mode.parallel is not None,

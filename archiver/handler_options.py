@@ -9,7 +9,18 @@ from msgspec import Struct, field
 from marserve.archiver.schema import Natural, Positive
 
 Task = Literal[
-    "sequence_classification", "token_classification", "question_answering", "text_generation"
+    "sequence_classification",
+    "token_classification",
+    "question_answering",
+    "text_generation",
+    "fill_mask",
+    "zero_shot_classification",
+    "image_classification",
+    "automatic_speech_recognition",
+    "summarization",
+    "translation",
+    "feature_extraction",
+    "sentence_similarity",
 ]
 SaveMode = Literal["pretrained", "torchscript", "onnx", "openvino", "aot_inductor", "exported"]
 Quantization = Literal["int8_dynamic", "int8_weight_only"]
@@ -39,6 +50,10 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
         save_mode: What kind of file the model is run from; None to tell by its name.
         quantization: Numbers of fewer bits; which ones a mode has, ``execution`` says.
         top_k: Number of classes in an answer; None for the best one alone, as a plain text.
+        pooling: How the vectors of a text's tokens become one: their mean, the first token's, or
+            not at all.
+        normalize: Whether vectors are brought to a length of one.
+        prefix: Put before every text, as some models that summarize or translate want it.
         extra: Keys that the schema does not know; they belong to the handler's author.
     """
 
@@ -61,4 +76,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     generation: dict[str, Any] | None = None
     explain: Explain | None = None
     top_k: Positive | None = None
+    pooling: Literal["mean", "cls", "none"] | None = None
+    normalize: bool | None = None
+    prefix: str | None = None
     extra: dict[str, Any] = {}

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,25 @@ from marserve.archiver.errors import ArchiveError
 from marserve.archiver.manifest import TRANSFORMER_HANDLER
 from marserve.archiver.spec import PackageSpec
 
-TASKS = {
-    "sequence_classification": "ForSequenceClassification",
-    "token_classification": "ForTokenClassification",
-    "question_answering": "ForQuestionAnswering",
-    "text_generation": "ForCausalLM",
+TASKS: dict[str, tuple[str, ...]] = {
+    "sequence_classification": ("ForSequenceClassification",),
+    "token_classification": ("ForTokenClassification",),
+    "question_answering": ("ForQuestionAnswering",),
+    "text_generation": ("ForCausalLM", "LMHeadModel"),
+    "fill_mask": ("ForMaskedLM",),
+    "zero_shot_classification": ("ForSequenceClassification",),
+    "image_classification": ("ForImageClassification",),
+    "automatic_speech_recognition": ("ForCTC", "WhisperForConditionalGeneration"),
+    "summarization": ("ForConditionalGeneration",),
+    "translation": ("ForConditionalGeneration", "MTModel"),
+    "feature_extraction": ("Model",),
+    "sentence_similarity": ("Model",),
 }
+"""The tasks, and how the names of the models that were saved for each of them end."""
+HEADLESS_TASKS = ("feature_extraction", "sentence_similarity")
+"""Tasks that leave the head of a model alone, so that any will do."""
+LABELLED_TASKS = ("sequence_classification", "token_classification", "image_classification")
+"""Tasks whose answers are names of classes."""
 
 _WEIGHTS = (
     "model.safetensors",
@@ -33,6 +46,8 @@ _WEIGHTS = (
 _COMPANIONS = (
     "config.json",
     "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     "index_to_name.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -136,20 +151,31 @@ def _is_file_name(name: object) -> bool:
 def _check_task(directory: Path, model: dict[str, Any], task: str) -> None:
     """A head that was not saved would be made up at random, and nobody would notice."""
     saved = [name for name in model.get("architectures") or () if isinstance(name, str)]
-    endings = (TASKS[task], "LMHeadModel") if task == "text_generation" else (TASKS[task],)
-    if saved and not any(name.endswith(endings) for name in saved):
-        fitting = [name for name, ending in TASKS.items() if saved[0].endswith(ending)]
-        hint = f"--task {fitting[0]}" if fitting else f"a model saved as ...{TASKS[task]}"
+    if task in HEADLESS_TASKS:
+        return
+    if saved and not any(name.endswith(TASKS[task]) for name in saved):
+        fitting = saved_task(saved)
+        hint = f"--task {fitting}" if fitting else f"a model saved as ...{TASKS[task][0]}"
         raise ArchiveError(
             f"{directory / 'config.json'}: $.architectures: {', '.join(saved)} has no head for "
             f"{task}; expected {hint}"
         )
 
 
+def saved_task(architectures: Iterable[str]) -> str | None:
+    """Returns the first task that a model was saved for, None if its names do not tell.
+
+    Args:
+        architectures: As in config.json.
+    """
+    pairs = ((name, task) for name in architectures for task in TASKS)
+    return next((task for name, task in pairs if str(name).endswith(TASKS[task])), None)
+
+
 def _labels(directory: Path, model: dict[str, Any], task: str, scratch: Path) -> list[Path]:
     """Returns the label file made from id2label, if the task has labels and there is none yet."""
     names = model.get("id2label")
-    if task not in ("sequence_classification", "token_classification"):
+    if task not in LABELLED_TASKS:
         return []
     if (directory / _LABEL_FILE).is_file() or not isinstance(names, dict) or not names:
         return []
@@ -200,7 +226,7 @@ def _model_name(model: dict[str, Any]) -> str:
 
 
 def _num_labels(model: dict[str, Any], task: str) -> int | None:
-    if task not in ("sequence_classification", "token_classification"):
+    if task not in LABELLED_TASKS:
         return None
     return len(model.get("id2label") or ()) or model.get("num_labels") or 2
 

@@ -48,6 +48,14 @@ class Attribution:
         scaled: list[float] = (scores / norm if norm > 0 else scores).tolist()
         return scaled
 
+    def answer(self, batch: TokenBatch, row: int) -> dict[str, Any]:
+        """Returns words, importances and delta of a row."""
+        return {
+            "words": batch.tokens(row),
+            "importances": self.importances(row, batch.inputs["attention_mask"].cpu()),
+            "delta": self.delta[row].item(),
+        }
+
 
 class Explainer:
     """Computes attributions for one model.

@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.pretrained import TASKS, saved_task
 
-_MODES = {
-    "ForSequenceClassification": "sequence_classification",
-    "ForTokenClassification": "token_classification",
-    "ForQuestionAnswering": "question_answering",
-    "ForCausalLM": "text_generation",
-    "LMHeadModel": "text_generation",
-}
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _DEFAULT_MAX_LENGTH = 512
 
@@ -37,16 +31,33 @@ def load_config(directory: Path) -> Any:
         raise HandlerLoadError(f"config.json: {error}") from error
 
 
-def load_tokenizer(directory: Path, do_lower_case: bool | None = None) -> Any:
+def load_generation_config(directory: Path, config: Any) -> Any:
+    """Reads what the archive says of generation: generation_config.json, else its config.json.
+
+    Raises:
+        HandlerLoadError: If it is damaged.
+    """
+    from transformers import GenerationConfig
+
+    if not (directory / "generation_config.json").is_file():
+        return GenerationConfig.from_model_config(config)
+    try:
+        return GenerationConfig.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HandlerLoadError(f"generation_config.json: {error}") from error
+
+
+def load_tokenizer(directory: Path, do_lower_case: bool | None = None, *, fast: bool = True) -> Any:
     """Loads the archive's tokenizer.
 
     Args:
         directory: The unpacked archive.
         do_lower_case: Whether text is lower-cased, for tokenizers that can; None for their own
             setting.
+        fast: Whether it must have a fast backend; what only decodes needs none.
 
     Returns:
-        A transformers tokenizer with a fast backend and a padding token.
+        A transformers tokenizer with a padding token.
 
     Raises:
         HandlerLoadError: If its files are missing or damaged.
@@ -64,7 +75,7 @@ def load_tokenizer(directory: Path, do_lower_case: bool | None = None) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, **options)
     except Exception as error:  # the tokenizers library raises Exception itself
         raise HandlerLoadError(f"the archive's tokenizer cannot be loaded: {error}") from error
-    if getattr(tokenizer, "backend_tokenizer", None) is None:
+    if fast and getattr(tokenizer, "backend_tokenizer", None) is None:
         raise HandlerLoadError(
             f"{type(tokenizer).__name__} has no fast backend; save the tokenizer with a"
             " tokenizer.json and pack that"
@@ -93,13 +104,11 @@ def find_mode(mode: str | None, config: Any) -> str:
     """
     if mode is not None:
         return mode
-    for architecture in getattr(config, "architectures", None) or []:
-        for ending, name in _MODES.items():
-            if architecture.endswith(ending):
-                return name
+    if (saved := saved_task(getattr(config, "architectures", None) or ())) is not None:
+        return saved
     raise HandlerLoadError(
         "model-config.yaml: $.handler.mode: missing, and config.json does not tell; expected one of"
-        f" {', '.join(dict.fromkeys(_MODES.values()))}"
+        f" {', '.join(TASKS)}"
     )
 
 
@@ -134,7 +143,8 @@ def find_max_length(max_length: int | None, config: Any, tokenizer: Any) -> int:
     """
     positions = context_length(config)
     if max_length is None:
-        return min(positions or _DEFAULT_MAX_LENGTH, int(tokenizer.model_max_length))
+        limit = getattr(tokenizer, "model_max_length", _DEFAULT_MAX_LENGTH)
+        return min(positions or _DEFAULT_MAX_LENGTH, int(limit))
     if positions is not None and max_length > positions:
         raise HandlerLoadError(
             f"model-config.yaml: $.handler.max_length: {max_length}, but the model has positions"

@@ -94,6 +94,27 @@ def check_keys(fields: Iterable[Any], known: Iterable[str]) -> None:
         raise RequestError(f"unknown parameter: {names} (known: {', '.join(known)})")
 
 
+def whole_number(fields: Mapping[str, Any], key: str, default: int) -> int:
+    """Returns a field that must be a whole number of at least 1; a form's is text.
+
+    Args:
+        fields: The fields of a request.
+        key: Which one.
+        default: What holds if it is absent.
+
+    Raises:
+        RequestError: If it is something else.
+    """
+    value = fields.get(key)
+    if value is None:
+        return default
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise RequestError(f'"{key}" is {value!r:.80}; expected a whole number of at least 1')
+    return value
+
+
 def _decode(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         try:

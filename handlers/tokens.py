@@ -41,6 +41,11 @@ class TokenBatch:
         kept = zip(encoding.ids, encoding.attention_mask, strict=True)
         return [str(self.backend.id_to_token(token)) for token, mask in kept if mask]
 
+    def select(self, rows: Sequence[int]) -> TokenBatch:
+        """Returns a batch of some of the rows."""
+        inputs = {name: values[list(rows)] for name, values in self.inputs.items()}
+        return TokenBatch(inputs, [self.encodings[row] for row in rows], self.backend)
+
     def to(self, device: torch.device) -> TokenBatch:
         """Returns the batch with its tensors on a device."""
         if device.type == "cpu":

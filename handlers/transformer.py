@@ -1,4 +1,4 @@
-"""The generalized transformer handler: one handler for text tasks and modes of execution.
+"""The generalized transformer handler: one handler for all tasks and modes of execution.
 
 Its settings are the ``handler`` section of model-config.yaml, with the keys of TorchServe's Hugging
 Face example. Everything it loads is in the archive; nothing is fetched.
@@ -19,13 +19,11 @@ from marserve.handlers.base import BaseHandler
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import INTERNAL_BATCH_SIZE, METHODS, N_STEPS, Explainer
 from marserve.handlers.labels import FILE_NAME, class_names, load_label_mapping
-from marserve.handlers.rows import read_value
 from marserve.handlers.runners import load_runner
 from marserve.handlers.runners.base import Runner, RunnerOptions
 from marserve.handlers.tasks import find_task
 from marserve.handlers.tasks.base import Item, Task, TaskSettings
 from marserve.handlers.timing import timed
-from marserve.handlers.tokens import TokenBatch
 
 
 @dataclass(slots=True)
@@ -36,14 +34,14 @@ class Batch:
         results: One place a request; a malformed one already holds its error.
         rows: Places of the well-formed requests.
         items: Their fields.
-        tokens: Their tokens; None if there are none.
+        tokens: Their tokens, or pixels, or sound; None if there are none.
         outputs: What the model said of them.
     """
 
     results: list[Any]
     rows: list[int]
     items: list[Item]
-    tokens: TokenBatch | None = None
+    tokens: Any = None
     outputs: Any = None
 
     def merge(self, answers: list[Any]) -> list[Any]:
@@ -58,14 +56,14 @@ class TransformerHandler(BaseHandler):
 
     Attributes:
         options: The ``handler`` section.
-        tokenizer: The archive's tokenizer.
+        tokenizer: The archive's tokenizer; None if the task needs none.
         task: Parses requests and forms answers.
         runner: Runs the model.
     """
 
     options: HandlerOptions
     tokenizer: Any
-    task: Task
+    task: Task[Any]
     runner: Runner
     _explainer: Explainer | None = None
 
@@ -83,15 +81,17 @@ class TransformerHandler(BaseHandler):
         self._check_explain()
         model_config = pretrained.load_config(directory)
         task_name = pretrained.find_mode(self.options.mode, model_config)
-        task_class = find_task(task_name)
+        task_class = find_task(task_name).fitting(model_config)
         serialized_file = self.manifest["model"].get("serializedFile")
         execution = find_execution(config, serialized_file, task_name)
-        self.tokenizer = pretrained.load_tokenizer(directory, self.options.do_lower_case)
+        self.tokenizer = task_class.load_tokenizer(directory, self.options)
         self._runner_options = self._plan(directory, config, execution, model_config, task_class)
         self.runner = load_runner(execution.runner, self._runner_options)
         self.model = self.runner.module or self.runner
         self.mapping = load_label_mapping(directory / FILE_NAME)
-        self.task = task_class(self._settings(task_class, model_config), self.runner.input_names)
+        self.task = task_class(
+            self._settings(task_class, model_config, directory), self.runner.input_names
+        )
         self.runner.warm_up()
         self.initialized = True
 
@@ -102,13 +102,13 @@ class TransformerHandler(BaseHandler):
         explaining = self._is_explain()
         for row, value in enumerate(data):
             try:
-                item = self.task.parse(read_value(value))
+                item = self.task.parse(self.task.read(value))
                 batch.items.append(self.task.check_target(item) if explaining else item)
                 batch.rows.append(row)
             except RequestError as error:
                 batch.results[row] = error
         if batch.items:
-            batch.tokens = self.task.encode(batch.items)
+            batch.tokens = self.task.encode(batch.items, offsets=explaining)
         return batch
 
     @timed
@@ -152,7 +152,7 @@ class TransformerHandler(BaseHandler):
         config: ModelConfig,
         execution: Execution,
         model_config: Any,
-        task: type[Task],
+        task: type[Task[Any]],
     ) -> RunnerOptions:
         options = self.options
         return RunnerOptions(
@@ -171,9 +171,11 @@ class TransformerHandler(BaseHandler):
             ranks=execution.ranks,
             per_token=task.per_token,
             decodes=task.decodes,
+            input_names=task.input_names,
+            spare_weights=task.spare_weights,
         )
 
-    def _settings(self, task: type[Task], model_config: Any) -> TaskSettings:
+    def _settings(self, task: type[Task[Any]], model_config: Any, directory: Path) -> TaskSettings:
         options = self.options
         labels: list[str] = []
         if task.labelled:
@@ -186,6 +188,9 @@ class TransformerHandler(BaseHandler):
             max_length=pretrained.find_max_length(options.max_length, model_config, self.tokenizer),
             top_k=options.top_k,
             generation=options.generation or {},
+            options=options,
+            directory=directory,
+            limit_pixels=self.context.system_properties.get("limit_max_image_pixels", True),
         )
 
     def _load_explainer(self) -> Explainer:

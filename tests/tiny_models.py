@@ -14,6 +14,7 @@ AUTO_CLASSES = {
     "question_answering": "AutoModelForQuestionAnswering",
     "text_generation": "AutoModelForCausalLM",
 }
+_MORE_CLASSES = {"fill_mask": "AutoModelForMaskedLM"}
 ENCODERS = ("bert", "distilbert", "roberta")
 DECODERS = ("gpt2", "llama")
 LABELS = {
@@ -28,7 +29,7 @@ def build(kind: str, task: str, directory: Path) -> Path:
 
     Args:
         kind: One of `ENCODERS` or `DECODERS`.
-        task: A key of `AUTO_CLASSES`.
+        task: A key of `AUTO_CLASSES` or `_MORE_CLASSES`.
         directory: Where to; made if it is missing.
 
     Returns:
@@ -44,7 +45,7 @@ def build(kind: str, task: str, directory: Path) -> Path:
         config.num_labels = 2 if task == "sequence_classification" else 4
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
-        model = getattr(transformers, AUTO_CLASSES[task]).from_config(config)
+        model = getattr(transformers, {**AUTO_CLASSES, **_MORE_CLASSES}[task]).from_config(config)
         for parameter in model.parameters():  # tiny initial weights would make all answers alike
             parameter.data.add_(torch.randn_like(parameter) * 0.1)
     logging.disable_progress_bar()
@@ -62,7 +63,7 @@ def trace(directory: Path, task: str) -> Path:
     import torch
     import transformers
 
-    model = getattr(transformers, AUTO_CLASSES[task]).from_pretrained(directory)
+    model = getattr(transformers, {**AUTO_CLASSES, **_MORE_CLASSES}[task]).from_pretrained(directory)
 
     class Logits(torch.nn.Module):
         def __init__(self) -> None:

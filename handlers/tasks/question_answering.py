@@ -10,13 +10,13 @@ from torch import Tensor
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
 from marserve.handlers.rows import text_field
-from marserve.handlers.tasks.base import Item, Task, row_index
+from marserve.handlers.tasks.base import Item, TextTask, row_index
 from marserve.handlers.tokens import TokenBatch
 
 _EXAMPLE = '{"question": "...", "context": "..."}'
 
 
-class QuestionAnswering(Task):
+class QuestionAnswering(TextTask):
     """Answers with the characters of the context between the best start and the best end."""
 
     auto_class = "AutoModelForQuestionAnswering"
@@ -24,7 +24,7 @@ class QuestionAnswering(Task):
     labelled = False
     per_token = True
 
-    def parse(self, value: str | dict[str, Any]) -> Item:
+    def parse(self, value: Any) -> Item:
         """Returns question and context."""
         if isinstance(value, str):
             raise RequestError(f"the request is plain text; expected {_EXAMPLE}")
@@ -34,7 +34,7 @@ class QuestionAnswering(Task):
             raise RequestError('"context" is empty: there is nothing that could hold the answer')
         return {"question": question, "context": context}
 
-    def encode(self, items: list[Item]) -> TokenBatch:
+    def encode(self, items: list[Item], offsets: bool = False) -> TokenBatch:
         """Returns pairs of question and context, with the place of each token in its text."""
         return self.encoder([(item["question"], item["context"]) for item in items], offsets=True)
 

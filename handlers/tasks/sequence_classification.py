@@ -6,11 +6,11 @@ from typing import Any
 
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
-from marserve.handlers.tasks.base import Item, Task, row_index
+from marserve.handlers.tasks.base import Item, TextTask, row_index
 from marserve.handlers.tokens import TokenBatch
 
 
-class SequenceClassification(Task):
+class SequenceClassification(TextTask):
     """Answers with the name of the best class, or with the best ones and their probabilities."""
 
     auto_class = "AutoModelForSequenceClassification"

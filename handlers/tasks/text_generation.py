@@ -14,11 +14,11 @@ from marserve.handlers.pretrained import context_length
 from marserve.handlers.rows import check_keys
 from marserve.handlers.runners.base import Runner
 from marserve.handlers.runners.decoding import positions, to_left
-from marserve.handlers.tasks.base import Item, Task, TaskSettings, row_index
+from marserve.handlers.tasks.base import Item, TaskSettings, TextTask, row_index
 from marserve.handlers.tokens import Encoder, TokenBatch
 
 
-class TextGeneration(Task):
+class TextGeneration(TextTask):
     """Answers with the prompt and its continuation.
 
     Each request may bring its own parameters beside ``text``: ``max_new_tokens``, ``temperature``,
@@ -45,7 +45,7 @@ class TextGeneration(Task):
         except RequestError as error:
             raise HandlerLoadError(f"model-config.yaml: $.handler.generation: {error}") from None
 
-    def parse(self, value: str | dict[str, Any]) -> Item:
+    def parse(self, value: Any) -> Item:
         """Returns the prompt and its parameters."""
         item = super().parse(value)
         check_keys(item, ("text", "target", *PARAMETERS))

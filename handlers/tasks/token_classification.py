@@ -9,14 +9,14 @@ from torch import Tensor
 
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
-from marserve.handlers.tasks.base import Item, Task, row_index
+from marserve.handlers.tasks.base import Item, TextTask, row_index
 from marserve.handlers.tasks.sequence_classification import class_index
 from marserve.handlers.tokens import TokenBatch
 
 OUTSIDE = "O"  # the label of a token that is part of nothing
 
 
-class TokenClassification(Task):
+class TokenClassification(TextTask):
     """Answers with pairs of token and label, the special tokens included, padding not."""
 
     auto_class = "AutoModelForTokenClassification"

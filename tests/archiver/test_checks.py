@@ -191,7 +191,7 @@ def test_a_sound_transformer_has_no_problem(tmp_path: Path, changes: dict[str, s
         ),
         (
             {"model-config.yaml": "handler: {mode: sequences}"},
-            "model-config.yaml: $.handler.mode: expected one of question_answering",
+            "model-config.yaml: $.handler.mode: expected one of automatic_speech_recognition",
         ),
         (
             {"model-config.yaml": "handler: {mode: sequence_classification, num_labels: 3}"},

@@ -144,7 +144,7 @@ def test_what_is_missing_or_wrong_is_named(save: Callable[..., Path], tmp_path: 
     with pytest.raises(ArchiveError, match="no head for question_answering; expected --task seq"):
         packed(directory, "question_answering", tmp_path)
     with pytest.raises(ArchiveError, match="--task: expected one of"):
-        packed(directory, "translation", tmp_path)
+        packed(directory, "dancing", tmp_path)
     (directory / "tokenizer.json").unlink()
     with pytest.raises(ArchiveError, match="expected the tokenizer's files"):
         packed(directory, "sequence_classification", tmp_path)
