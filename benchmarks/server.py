@@ -66,6 +66,7 @@ class Server:
         for each in held:
             each.close()
         lines = {f"{name}_address": f"http://127.0.0.1:{port}" for name, port in self.ports.items()}
+        lines["enable_grpc"] = "false"
         config = self._work / "config.properties"
         config.write_text("".join(f"{k}={v}\n" for k, v in {**lines, **self._settings}.items()))
         argv = [command("serve"), "--start", "--foreground", "--disable-token-auth", "--ncs"]

@@ -14,7 +14,7 @@ class Address:
     """A parsed address.
 
     Args:
-        scheme: ``http``, ``https`` or ``unix``.
+        scheme: ``http``, ``https`` or ``unix``; ``grpc`` or ``grpcs`` for gRPC.
         host: Name or IP without brackets; empty for ``unix``.
         port: 1 to 65535, or 0 for a free one; 0 for ``unix``.
         path: The socket file; empty but for ``unix``.

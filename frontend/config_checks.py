@@ -66,6 +66,8 @@ def _is_dir(path: Path) -> bool:
 
 def _check_tls(config: ServerConfig) -> None:
     https = [name for name, address in _addresses(config).items() if address.scheme == "https"]
+    if config.enable_grpc and config.enable_grpc_ssl:
+        https.append("enable_grpc_ssl")
     if not https:
         return
     if config.keystore is not None:
@@ -74,7 +76,7 @@ def _check_tls(config: ServerConfig) -> None:
     for name in ("certificate_file", "private_key_file"):
         path: Path | None = getattr(config, name)
         if path is None:
-            reason = f"https needs {name}, which is not set"
+            reason = f"TLS needs {name}, which is not set"
             hint = "a self-signed one: openssl req -x509 -newkey rsa:2048 -nodes -days 365"
             raise ConfigError(_place(config, https[0]), reason, hint)
         if not is_file(path):
@@ -82,7 +84,7 @@ def _check_tls(config: ServerConfig) -> None:
 
 
 def _check_same_port(config: ServerConfig) -> None:
-    """Surfaces may share an address, but not a port with two schemes."""
+    """Surfaces may share an address, but not a port with two schemes; gRPC shares none."""
     seen: dict[tuple[str, int], tuple[str, Address]] = {}
     for name, address in _addresses(config).items():
         if address.scheme == "unix" or address.port == 0:
@@ -91,14 +93,25 @@ def _check_same_port(config: ServerConfig) -> None:
         if before.scheme != address.scheme:
             reason = f"{address} and {other} {before} are one port with two schemes"
             raise ConfigError(_place(config, name), reason, "give them different ports")
+    if config.enable_grpc and config.grpc_inference_port == config.grpc_management_port:
+        reason = f"both gRPC services are to listen on port {config.grpc_inference_port}"
+        raise ConfigError(_place(config, "grpc_management_port"), reason, "give another port")
 
 
 def _check_management(config: ServerConfig) -> list[str]:
     """Anyone who may register a model runs code here: that needs a key, or an explicit word."""
-    address = config.management_address
-    if address.is_loopback or not config.disable_token_authorization:
-        return []
-    where = _place(config, "management_address")
+    open_to_all = {"management_address": config.management_address}
+    if config.enable_grpc:
+        open_to_all["grpc_management_address"] = config.grpc_address("management")
+    return [
+        notice
+        for name, address in open_to_all.items()
+        if not (address.is_loopback or not config.disable_token_authorization)
+        for notice in _check_open(config, _place(config, name), address)
+    ]
+
+
+def _check_open(config: ServerConfig, where: str, address: Address) -> list[str]:
     if not config.enable_model_api:
         return [f"{where}: {address} is open to the network without keys: anyone may scale models"]
     reason = f"{address} without keys and with enable_model_api lets anyone on the network run code"

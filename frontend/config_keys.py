@@ -31,7 +31,6 @@ from marserve.frontend.config_kinds import (
 )
 from marserve.frontend.model_defaults import MODELS, SNAPSHOT, ModelTable
 
-_GRPC: Final = "gRPC is not served yet"
 _JVM: Final = "there is no Java virtual machine here"
 _NETTY: Final = "one event loop serves all connections, netty is not used"
 _SEQUENCES: Final = "stateful sequences are not served yet"
@@ -86,6 +85,26 @@ class ServerConfig:
         address(8081, 8444), "http://127.0.0.1:8081", "Registering, scaling and describing models."
     )
     metrics_address: Address = _key(address(8082, 8445), "http://127.0.0.1:8082", "Metrics.")
+
+    # gRPC
+    enable_grpc: bool = _key(BOOLEAN, "true", "Serve gRPC at all.")
+    grpc_inference_address: str = _key(TEXT, "127.0.0.1", "Host or IP of gRPC predictions.")
+    grpc_management_address: str = _key(TEXT, "127.0.0.1", "Host or IP of gRPC management.")
+    grpc_inference_port: int = _key(PORT, "7070", "Port of gRPC predictions.")
+    grpc_management_port: int = _key(PORT, "7071", "Port of gRPC management.")
+    grpc_inference_max_connection_age_ms: int | None = _key(
+        SIZE, "", "Milliseconds until a connection is asked to be made anew; never."
+    )
+    grpc_inference_max_connection_age_grace_ms: int | None = _key(
+        SIZE, "", "Milliseconds for the last calls of such a connection; endless."
+    )
+    grpc_management_max_connection_age_ms: int | None = _key(SIZE, "", "The same for management.")
+    grpc_management_max_connection_age_grace_ms: int | None = _key(
+        SIZE, "", "The same for management."
+    )
+    enable_grpc_ssl: bool = _key(
+        BOOLEAN, "false", "TLS for gRPC, with certificate_file and private_key_file."
+    )
 
     # Which models
     model_store: Path = _key(PATH, "", "Directory of the archives; required.")
@@ -195,23 +214,6 @@ class ServerConfig:
     )
 
     # Accepted, without effect
-    grpc_inference_address: str = _key(TEXT, "127.0.0.1", "gRPC predictions.", notice=_GRPC)
-    grpc_management_address: str = _key(TEXT, "127.0.0.1", "gRPC management.", notice=_GRPC)
-    grpc_inference_port: int = _key(PORT, "7070", "gRPC predictions.", notice=_GRPC)
-    grpc_management_port: int = _key(PORT, "7071", "gRPC management.", notice=_GRPC)
-    grpc_inference_max_connection_age_ms: int | None = _key(
-        SIZE, "", "Longest connection; endless.", notice=_GRPC
-    )
-    grpc_inference_max_connection_age_grace_ms: int | None = _key(
-        SIZE, "", "Time for its last calls; endless.", notice=_GRPC
-    )
-    grpc_management_max_connection_age_ms: int | None = _key(
-        SIZE, "", "Longest connection; endless.", notice=_GRPC
-    )
-    grpc_management_max_connection_age_grace_ms: int | None = _key(
-        SIZE, "", "Time for its last calls; endless.", notice=_GRPC
-    )
-    enable_grpc_ssl: bool = _key(BOOLEAN, "false", "TLS for gRPC.", notice=_GRPC)
     ts_open_inference_protocol: bool = _key(
         Kind("true, false or oip", lambda text: text.lower() == "oip" or BOOLEAN.parse(text)),
         "false",
@@ -294,6 +296,12 @@ class ServerConfig:
     log_location: Path = Path("logs")
     metrics_location: Path = Path("logs")
     fixed_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def grpc_address(self, surface: str) -> Address:
+        """Returns where a gRPC surface listens, ``inference`` or ``management``."""
+        host: str = getattr(self, f"grpc_{surface}_address")
+        port: int = getattr(self, f"grpc_{surface}_port")
+        return Address("grpcs" if self.enable_grpc_ssl else "grpc", host.strip("[]"), port)
 
 
 KEYS: Final[Mapping[str, Key]] = {

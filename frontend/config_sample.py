@@ -18,13 +18,14 @@ serve --print-config shows what is in force, and why.
 """
 _GROUPS = {
     "inference_address": "Where to listen: http://host:port, https://host:port or unix:/path",
+    "enable_grpc": "gRPC",
     "model_store": "Which models",
     "default_workers_per_model": "Workers and queues",
     "max_request_size": "Limits",
     "disable_token_authorization": "Security",
     "enable_metrics_api": "Metrics and logs",
     "compat": "The server itself",
-    "grpc_inference_address": "Accepted, without effect",
+    "ts_open_inference_protocol": "Accepted, without effect",
 }
 
 

@@ -14,8 +14,9 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -33,6 +34,9 @@ from marserve.frontend.startup_models import load_startup_models
 from marserve.frontend.store import ModelStore
 from marserve.frontend.system import SystemMetrics
 from marserve.frontend.workflows.registry import Workflows
+
+if TYPE_CHECKING:
+    from marserve.frontend.grpc.server import GrpcServers
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +65,7 @@ class Server:
         self._registry: Registry | None = None
         self._workflows: Workflows | None = None
         self._logs: Logs | None = None
+        self._grpc: GrpcServers | None = None
 
     async def startup(self) -> None:
         """Opens logs and sockets, then loads the models named at start.
@@ -93,6 +98,7 @@ class Server:
         services = Services(config, registry, telemetry, auth, logs.access, workflows)
         sites = Sites(config, build_apps(services))
         self._stack.push_async_callback(sites.close)
+        self._stack.push_async_callback(self._close_grpc)
         # Before the connections: whose request a worker leaves undone still gets its error.
         self._stack.push_async_callback(_end_workers, registry)
         self._at_once.append(sites.remove_sockets)
@@ -101,7 +107,8 @@ class Server:
             system = SystemMetrics(telemetry, config.metric_time_interval)
             self._stack.push_async_callback(system.close)
             system.start()
-        await self._unless_stopped(load_startup_models(config, store, registry))
+        loading = load_startup_models(config, store, registry)
+        await self._unless_stopped(_together(self._open_grpc(services), loading))
 
     async def serve(self, report_ready: Callable[[], None] = lambda: None) -> None:
         """Says that the server is up, and returns once a signal asks it to stop.
@@ -119,6 +126,8 @@ class Server:
 
     async def shutdown(self) -> None:
         """Finishes accepted requests, then ends workers, connections and files."""
+        if self._grpc is not None:
+            self._grpc.drain()
         if self._registry is not None:
             limit_s = self._config.drain_timeout
             _log.info("stopping: accepted requests have %g s", limit_s)
@@ -145,7 +154,20 @@ class Server:
         addresses = [config.inference_address, config.management_address]
         if config.enable_metrics_api:
             addresses.append(config.metrics_address)
+        if self._grpc is not None:
+            addresses += [config.grpc_address("inference"), config.grpc_address("management")]
         return list(dict.fromkeys(str(address) for address in addresses))
+
+    async def _open_grpc(self, services: Services) -> None:
+        """Imports grpc only now, and aside: HTTP answers meanwhile, and models load."""
+        if self._config.enable_grpc:
+            module = await asyncio.to_thread(import_module, "marserve.frontend.grpc.server")
+            self._grpc = module.GrpcServers(services)
+            await self._grpc.bind()
+
+    async def _close_grpc(self) -> None:
+        if self._grpc is not None:
+            await self._grpc.close()
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         """Waits for some work, unless a signal comes first."""
@@ -176,6 +198,17 @@ class Server:
             with contextlib.suppress(Exception):
                 close()
         self._at_once.clear()
+
+
+async def _together(*works: Coroutine[Any, Any, None]) -> None:
+    """Does some works at the same time; when one fails, the others are given up."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _end_workers(registry: Registry) -> None:

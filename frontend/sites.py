@@ -103,7 +103,7 @@ class Sites:
             self._sockets.append(path)
             listener = await loop.create_unix_server(connect, path, backlog=_BACKLOG)
         else:
-            context = _tls(self._config) if address.scheme == "https" else None
+            context = tls_context(self._config) if address.scheme == "https" else None
             listener = await loop.create_server(
                 connect, address.host, address.port, ssl=context, backlog=_BACKLOG
             )
@@ -125,7 +125,12 @@ def _clear(path: Path) -> None:
     raise OSError(errno.EADDRINUSE, "in use")
 
 
-def _tls(config: ServerConfig) -> ssl.SSLContext:
+def tls_context(config: ServerConfig) -> ssl.SSLContext:
+    """Returns what the certificate and the key of the settings make.
+
+    Raises:
+        ConfigError: If they cannot be read, or do not fit each other.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificate, key = config.certificate_file, config.private_key_file

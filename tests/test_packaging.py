@@ -16,7 +16,7 @@ import marserve
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("archiver", "frontend", "handlers", "worker")
-SHIPPED = {".py", ".proto", ".yaml", ".typed"}
+SHIPPED = {".py", ".pyi", ".proto", ".yaml", ".typed"}
 
 
 def tracked(*folders: str) -> list[str]:

@@ -142,7 +142,8 @@ class Exchange:
             body += data
             http.check_size(len(body), limit)
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+    @staticmethod
+    async def finish(work: Coroutine[Any, Any, T]) -> T:
         """Runs work to its end, even if the client goes away meanwhile: no half-done state."""
         task = asyncio.ensure_future(work)
         _running.add(task)

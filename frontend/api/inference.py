@@ -163,8 +163,12 @@ async def _stream(exchange: Exchange, first: Chunk, rest: ChunkStream) -> web.St
     return response
 
 
-async def describe_metadata(model: Model, exchange: Exchange) -> bytes:
+async def describe_metadata(model: Model, id: str) -> bytes:
     """Asks one worker of a model to describe itself.
+
+    Args:
+        model: Which.
+        id: Of the request that asks.
 
     Returns:
         The handler's JSON document.
@@ -179,7 +183,7 @@ async def describe_metadata(model: Model, exchange: Exchange) -> bytes:
         )
     stream = ChunkStream()
     headers = {"describe": "True"}
-    request = InferenceRequest(exchange.id, "describe", headers, [], [], stream, pinned=True)
+    request = InferenceRequest(id, "describe", headers, [], [], stream, pinned=True)
     model.submit(request)
     try:
         pieces = [bytes(http.render_body(chunk)) async for chunk in stream]

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-
-import msgspec
 from aiohttp import web
 
-from marserve.frontend.api import inference, openapi
-from marserve.frontend.api.description import describe_model
+from marserve.frontend.api import management_calls, openapi
 from marserve.frontend.api.exchange import Exchange
 from marserve.frontend.api.management_requests import (
     parse_page,
     parse_register,
     parse_scale,
     parse_traffic,
-    render_page,
 )
 from marserve.frontend.api.routing import Answer, Route
-from marserve.frontend.errors import MethodNotAllowed
 from marserve.frontend.types import Chunk
-
-logger = logging.getLogger(__name__)
 
 KIND = "management"
 _GET, _POST, _PUT = frozenset({"GET", "HEAD"}), frozenset({"POST"}), frozenset({"PUT"})
@@ -61,12 +53,7 @@ def routes(model_api: bool) -> list[Route]:
 async def list_models(exchange: Exchange) -> web.StreamResponse:
     """Lists the default versions, page by page, and the traffic rules of those that have some."""
     limit, begin = parse_page(exchange.query)
-    registry = exchange.services.registry
-    page = render_page([(m.name, m.url) for m in registry.default_models()], begin, limit)
-    for entry in page["models"]:
-        if rules := registry.traffic(entry["modelName"]).describe_rules():
-            entry["traffic"] = rules
-    return exchange.json(page)
+    return exchange.json(management_calls.page(exchange.services.registry, begin, limit))
 
 
 async def register(exchange: Exchange) -> web.StreamResponse:
@@ -74,59 +61,32 @@ async def register(exchange: Exchange) -> web.StreamResponse:
     body = await exchange.read_body()
     kind = exchange.request.headers.get("Content-Type")
     wanted, unknown = parse_register(exchange.query_pairs, kind, body)
-    if unknown:
-        logger.warning("register: parameters without effect: %r", unknown)
-    done = await exchange.finish(exchange.services.registry.register(wanted))
-    name, version = done.model.name, done.model.version
-    if done.workers and not wanted.synchronous:
-        return exchange.status("Processing worker updates...", 202)
-    text = f'Model "{name}" Version: {version} registered with {done.workers} initial workers'
-    if not done.workers:
-        text += ". Use scale workers API to add workers for the model."
-    return exchange.status(text)
+    registry = exchange.services.registry
+    return exchange.status(*await management_calls.register(registry, wanted, unknown))
 
 
 async def describe(exchange: Exchange) -> web.StreamResponse:
     """Describes the default version, a named one, or ``all``."""
-    registry = exchange.services.registry
-    name, version = exchange.model_name, exchange.version
-    every = version == "all"
-    models = registry.versions(name) if every else [registry.resolve(name, version)]
-    rules = registry.traffic(name)
-    described = [describe_model(m) | rules.describe_share(m.version) for m in models]
-    if exchange.query.get("customized", "").lower() == "true":
-        for model, entry in zip(models, described, strict=True):
-            entry["customizedMetadata"] = _object(
-                await inference.describe_metadata(model, exchange)
-            )
-    return exchange.json(described)
+    customized = exchange.query.get("customized", "").lower() == "true"
+    name, version, registry = exchange.model_name, exchange.version, exchange.services.registry
+    return exchange.json(
+        await management_calls.describe(registry, name, version, customized, exchange.id)
+    )
 
 
 async def scale(exchange: Exchange) -> web.StreamResponse:
     """Sets the least and the greatest number of workers."""
     wanted, unknown = parse_scale(exchange.query_pairs)
-    if unknown:
-        logger.warning("scale: parameters without effect: %r", unknown)
     name, version = exchange.model_name, exchange.version or wanted.version
-    work = exchange.services.registry.scale(
-        name, version, wanted.min_workers, wanted.max_workers, wanted.synchronous
-    )
-    complete = await exchange.finish(work)
-    if not wanted.synchronous:
-        return exchange.status("Processing worker updates...", 202)
-    if not complete:
-        return exchange.status("Workers scaling in progress...", 206)
-    which = f", version: {version}" if version else ""
-    return exchange.status(f"Workers scaled to {wanted.min_workers} for model: {name}{which}")
+    registry = exchange.services.registry
+    return exchange.status(*await management_calls.scale(registry, name, version, wanted, unknown))
 
 
 async def set_default(exchange: Exchange) -> web.StreamResponse:
     """Makes a version the one that requests without a version get."""
     name, version = exchange.model_name, exchange.parameters["version"]
-    exchange.services.registry.set_default(name, version)
-    return exchange.status(
-        f'Default version successfully updated for model "{name}" to "{version}"'
-    )
+    registry = exchange.services.registry
+    return exchange.status(*await management_calls.set_default(registry, name, version))
 
 
 async def traffic(exchange: Exchange) -> web.StreamResponse:
@@ -147,9 +107,8 @@ async def direct(exchange: Exchange) -> web.StreamResponse:
 
 async def unregister(exchange: Exchange) -> web.StreamResponse:
     """Ends a version's workers and forgets it."""
-    name = exchange.model_name
-    await exchange.finish(exchange.services.registry.unregister(name, exchange.version))
-    return exchange.status(f'Model "{name}" unregistered')
+    name, registry = exchange.model_name, exchange.services.registry
+    return exchange.status(*await management_calls.unregister(registry, name, exchange.version))
 
 
 async def ready(exchange: Exchange) -> web.StreamResponse:
@@ -168,16 +127,4 @@ async def token(exchange: Exchange) -> web.StreamResponse:
 
 
 async def _off(exchange: Exchange) -> web.StreamResponse:
-    raise MethodNotAllowed(
-        "Registering and unregistering models is switched off. Start the server with"
-        " --enable-model-api, or set enable_model_api=true in config.properties."
-    )
-
-
-def _object(document: bytes) -> dict[str, object]:
-    """A handler's description if it is a JSON object, else an empty one."""
-    try:
-        value = msgspec.json.decode(document)
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    raise management_calls.switched_off()

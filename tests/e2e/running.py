@@ -91,12 +91,14 @@ class Running:
         self.store.mkdir(parents=True, exist_ok=True)
         (self.root / "tmp").mkdir(exist_ok=True)
         self.ports = {kind: free_port() for kind in ("inference", "management", "metrics")}
+        self.grpc_ports = {kind: free_port() for kind in ("inference", "management")}
 
     def pack(self, name: str, service: str, config: str = "", version: str = "1.0") -> Path:
         return pack(self.store, name, service, config, version)
 
     def start(self) -> Running:
         lines = [f"{k}_address=http://127.0.0.1:{p}" for k, p in self.ports.items()]
+        lines += [f"grpc_{k}_port={p}" for k, p in self.grpc_ports.items()]
         (self.root / "config.properties").write_text("\n".join([*lines, self.properties, ""]))
         command = [str(BIN / "serve"), "--foreground", "--model-store", str(self.store)]
         command += ["--ts-config", str(self.root / "config.properties"), *self.arguments]

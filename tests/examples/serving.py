@@ -80,6 +80,7 @@ def make_workplace(
     folder = target / "examples" / name
     addresses = {kind: f"127.0.0.1:{port}" for kind, port in free_ports().items()}
     lines = "".join(f"\n{kind}_address=http://{address}" for kind, address in addresses.items())
+    lines += "\nenable_grpc=false\n"
     (folder / "addresses.properties").write_text(lines)
     with (folder / "config.properties").open("a") as file:
         file.write(lines)

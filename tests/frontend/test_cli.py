@@ -40,7 +40,9 @@ class Place:
             f"{surface}_address=unix:{self.path}/{surface}.sock\n"
             for surface in ("inference", "management", "metrics")
         ]
-        (self.path / "config.properties").write_text("".join(addresses) + text)
+        (self.path / "config.properties").write_text(
+            "".join(addresses) + "enable_grpc=false\n" + text
+        )
 
     def serve(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         # A server that was started holds what it inherits: a file, and a new one each time.

@@ -240,10 +240,10 @@ def test_a_key_given_twice_counts_as_written_last(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("inference_address=https://localhost:1", "https needs certificate_file"),
+        ("inference_address=https://localhost:1", "TLS needs certificate_file"),
         (
             f"inference_address=https://localhost:1\ncertificate_file={__file__}",
-            "https needs private_key_file",
+            "TLS needs private_key_file",
         ),
         (
             f"inference_address=https://localhost:1\nkeystore={__file__}",

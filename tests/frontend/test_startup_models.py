@@ -52,7 +52,9 @@ class Place:
             f"{surface}_address=unix:{self.path}/{surface}.sock\n"
             for surface in ("inference", "management", "metrics")
         ]
-        (self.path / "config.properties").write_text("".join(addresses) + text)
+        (self.path / "config.properties").write_text(
+            "".join(addresses) + "enable_grpc=false\n" + text
+        )
         return self.run("--start", "--model-store", "store", "--dt", *arguments)
 
 

@@ -1,0 +1,1 @@
+"""gRPC: TorchServe's services, on the same core as HTTP. Imported only where gRPC is served."""
