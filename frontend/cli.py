@@ -32,9 +32,6 @@ _ACTIONS = ("version", "start", "stop", "status", "print_config")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground.")
 @server_options
 @click.option("--log-config", metavar="FILE", help="Accepted, without effect.")
-@click.option(
-    "--no-config-snapshots", "--ncs", is_flag=True, help="Write no snapshots, which none are yet."
-)
 def main(**given: Any) -> None:
     """Serves PyTorch models over HTTP."""
     actions = [name for name in _ACTIONS if given.pop(name)]
@@ -84,7 +81,6 @@ def _check_temporary_directory() -> None:
 
 
 def _accept_without_effect(given: dict[str, Any]) -> None:
-    given.pop("no_config_snapshots")
     log_config, cpp_log_config = given.pop("log_config"), given["cpp_log_config"]
     for flag, path in (("--log-config", log_config), ("--cpp-log-config", cpp_log_config)):
         if path and not Path(path).is_file():

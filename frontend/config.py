@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from marserve.frontend.config_keys import KEYS, Key, ServerConfig, environment_v
 from marserve.frontend.config_kinds import LoadItem, Mismatch
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.properties import Property, read_properties
+from marserve.frontend.restoring import Raw, restore
 
 __all__ = [
     "Address",
@@ -39,17 +39,11 @@ FLAGS: Mapping[str, str] = {
     "plugins_path": "--plugins-path",
     "disable_token_authorization": "--disable-token-auth",
     "enable_model_api": "--enable-model-api",
+    "config_snapshots": "--no-config-snapshots",
 }
+_SWITCHED_TO = {"config_snapshots": "off"}  # what a flag means that is not "true"
 _SECRET_NAMES = ("inference", "management", "API")
 _INTERPOLATION = re.compile(r"\$\$(\w+)\$\$")
-
-
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    """Text of a key, and where it stands."""
-
-    text: str
-    source: str
 
 
 def load_config(
@@ -73,9 +67,8 @@ def load_config(
             contradict each other.
     """
     path = find_config_file(flags, environ, cwd)
-    entries = read_properties(path) if path else []
     notices: list[str] = []
-    raw = dict(_from_file(entries, path, environ, notices))
+    raw = dict(_from_file(read_properties(path), path, environ, notices)) if path else {}
     switched_on = _is_true(raw.get("enable_envvars_config"))
     from_env_urls = _is_true(raw.get("use_env_allowed_urls"))
     raw.update(_from_flags(flags))
@@ -83,11 +76,17 @@ def load_config(
         raw.update(_from_environment(environ, allow_urls=from_env_urls))
     if environ.get("TS_OPEN_INFERENCE_PROTOCOL", "").lower() == "oip":
         name = "ts_open_inference_protocol"
-        raw[name] = _Raw("true", "environment variable TS_OPEN_INFERENCE_PROTOCOL")
+        raw[name] = Raw("true", "environment variable TS_OPEN_INFERENCE_PROTOCOL")
+    log_location = cwd / (environ.get("LOG_LOCATION") or "logs")
+    asked = bool(environ.get("TS_CONFIG_FILE") or flags.get("ts_config"))
+    given = dict(raw)
+    restored, more = restore(raw, log_location, cwd, asked_for_a_file=asked, has_file=bool(path))
+    raw.update(restored)
     values = {name: _value(name, item, cwd) for name, item in raw.items()}
+    notices += more
     notices += [
-        f"{raw[name].source}: {name} has no effect: {KEYS[name].notice}"
-        for name in raw
+        f"{given[name].source}: {name} has no effect: {KEYS[name].notice}"
+        for name in given
         if KEYS[name].notice
     ]
     if store_needed and "model_store" not in values:
@@ -100,7 +99,8 @@ def load_config(
         texts={name: raw[name].text if name in raw else KEYS[name].default for name in KEYS},
         notices=tuple(notices),
         config_file=path,
-        log_location=cwd / (environ.get("LOG_LOCATION") or "logs"),
+        restored_models="model_snapshot" in restored,
+        log_location=log_location,
         metrics_location=cwd / (environ.get("METRICS_LOCATION") or "logs"),
         fixed_keys=dict(_fixed_keys(environ, cwd)),
     )
@@ -141,13 +141,13 @@ def describe_config(config: ServerConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_true(raw: _Raw | None) -> bool:
+def _is_true(raw: Raw | None) -> bool:
     return raw is not None and raw.text.lower() == "true"
 
 
 def _from_file(
     entries: list[Property], path: Path | None, environ: Mapping[str, str], notices: list[str]
-) -> Iterator[tuple[str, _Raw]]:
+) -> Iterator[tuple[str, Raw]]:
     seen: dict[str, int] = {}
     for entry in entries:
         source = f"{path.name if path else ''}:{entry.line}"
@@ -160,7 +160,7 @@ def _from_file(
         seen[entry.key] = entry.line
         text = _interpolate(entry.value, environ, f"{source}: {entry.key}").strip()
         if text:
-            yield entry.key, _Raw(text, source)
+            yield entry.key, Raw(text, source)
 
 
 def _interpolate(text: str, environ: Mapping[str, str], where: str) -> str:
@@ -172,7 +172,7 @@ def _interpolate(text: str, environ: Mapping[str, str], where: str) -> str:
     return _INTERPOLATION.sub(replace, text)
 
 
-def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, _Raw]]:
+def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, Raw]]:
     for name, value in flags.items():
         if name == "ts_config" or value is None or value is False:
             continue
@@ -181,24 +181,22 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, _Raw]]:
         if isinstance(value, (list, tuple)):
             text = ",".join(str(item) for item in value)
         else:
-            text = "true" if value is True else str(value)
+            text = _SWITCHED_TO.get(name, "true") if value is True else str(value)
         if text.strip():
-            yield name, _Raw(text.strip(), FLAGS[name])
+            yield name, Raw(text.strip(), FLAGS[name])
 
 
-def _from_environment(
-    environ: Mapping[str, str], *, allow_urls: bool
-) -> Iterator[tuple[str, _Raw]]:
+def _from_environment(environ: Mapping[str, str], *, allow_urls: bool) -> Iterator[tuple[str, Raw]]:
     for name in KEYS:
         variable = environment_variable(name)
         if variable is None or (name == "allowed_urls" and not allow_urls):
             continue
         text = environ.get(variable, "").strip()
         if text:
-            yield name, _Raw(text, f"environment variable {variable}")
+            yield name, Raw(text, f"environment variable {variable}")
 
 
-def _value(name: str, raw: _Raw, cwd: Path) -> Any:
+def _value(name: str, raw: Raw, cwd: Path) -> Any:
     key: Key = KEYS[name]
     try:
         value = key.kind.read(raw.text)

@@ -117,6 +117,12 @@ class ServerConfig:
     model_snapshot: ModelTable = _models(
         SNAPSHOT, "Models to load at start, as a snapshot names them; load_models is ignored then."
     )
+    config_snapshots: str = _key(
+        choice("auto", "always", "off"),
+        "auto",
+        "Snapshots of the models; restored where no file is named, or always, or never written.",
+        env=None,
+    )
     default_service_handler: str | None = _key(
         TEXT, "", "Handler of archives whose manifest names none."
     )
@@ -293,6 +299,7 @@ class ServerConfig:
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     notices: tuple[str, ...] = ()
     config_file: Path | None = None
+    restored_models: bool = False
     log_location: Path = Path("logs")
     metrics_location: Path = Path("logs")
     fixed_keys: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -29,6 +29,13 @@ _OPTIONS = (
         metavar="MODEL...",
         help="Models to load: ALL, FILE, NAME=FILE, a directory or a URL.",
     ),
+    click.option(
+        "--no-config-snapshots",
+        "--ncs",
+        "config_snapshots",
+        is_flag=True,
+        help="Neither write nor restore snapshots of the models.",
+    ),
     click.option("--cpp-log-config", metavar="FILE", help="Accepted, without effect."),
     click.option(
         "--plugins-path", "--ppath", "plugins_path", metavar="DIR", help="Accepted, without effect."

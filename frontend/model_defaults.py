@@ -12,6 +12,16 @@ from marserve.frontend.config_kinds import JSON_OBJECT, Kind, Mismatch
 ModelTable = Mapping[str, Mapping[str, "ModelDefaults"]]
 
 
+class SnapshotTable(dict[str, Mapping[str, "ModelDefaults"]]):
+    """The models of a snapshot.
+
+    Attributes:
+        unregistered: Archives that were served and then unregistered: they stay so.
+    """
+
+    unregistered: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class ModelDefaults:
     """What holds for a version of a model where nothing nearer says otherwise; None is not given.
@@ -27,6 +37,11 @@ class ModelDefaults:
         startup_timeout: Seconds for loading.
         runtime_type: ``python``, ``python3`` or ``LSP``.
         parallel_level: Processes a worker.
+        url: What it was registered with, where that is not ``mar_name``; ours, in snapshots alone,
+            like all that follow.
+        handler: Served by this one instead of the archive's own.
+        traffic_weight: Share of the requests that name no version.
+        shadow: Whether it gets a copy of those requests.
     """
 
     default_version: bool = False
@@ -39,6 +54,10 @@ class ModelDefaults:
     startup_timeout: int | None = None
     runtime_type: str | None = None
     parallel_level: int | None = None
+    url: str | None = None
+    handler: str | None = None
+    traffic_weight: float | None = None
+    shadow: bool = False
 
 
 _ATTRIBUTES = {
@@ -53,6 +72,13 @@ _ATTRIBUTES = {
     "marName": "mar_name",
     "runtimeType": "runtime_type",
 }
+_OURS = {
+    "url": "url",
+    "handler": "handler",
+    "trafficWeight": "traffic_weight",
+    "shadow": "shadow",
+}
+_ZERO_COUNTS = ("minWorkers", "maxWorkers", "maxBatchDelay")
 _RUNTIMES = ("python", "python3", "LSP")
 
 
@@ -65,7 +91,7 @@ def parse_models(text: str) -> ModelTable:
     return _table(JSON_OBJECT.read(text), "$", strict=True)
 
 
-def parse_snapshot(text: str) -> ModelTable:
+def parse_snapshot(text: str) -> SnapshotTable:
     """Reads ``{"name": ..., "models": {...}}``; unknown keys pass, as snapshots are often copied.
 
     Raises:
@@ -78,7 +104,10 @@ def parse_snapshot(text: str) -> ModelTable:
             if defaults.mar_name is None:
                 place = f"$.models.{name}.{version}.marName"
                 raise Mismatch(f"{place}: expected the name of an archive, got nothing")
-    return table
+    snapshot_table = SnapshotTable(table)
+    gone = snapshot.get("unregistered")
+    snapshot_table.unregistered = frozenset(map(str, gone if isinstance(gone, list) else ()))
+    return snapshot_table
 
 
 MODELS = Kind("a JSON object of models", parse_models)
@@ -106,7 +135,10 @@ def _defaults(value: object, where: str, *, strict: bool) -> ModelDefaults:
     given: dict[str, Any] = {}
     for key, item in _mapping(value, where).items():
         if key in _ATTRIBUTES:
-            given[_ATTRIBUTES[key]] = _value(key, item, f"{where}.{key}")
+            zero = not strict and key in _ZERO_COUNTS
+            given[_ATTRIBUTES[key]] = _value(key, item, f"{where}.{key}", zero=zero)
+        elif key in _OURS and not strict:
+            given[_OURS[key]] = _ours(key, item, f"{where}.{key}")
         elif strict:
             near = difflib.get_close_matches(key, _ATTRIBUTES, 1, 0.5)
             hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(_ATTRIBUTES)
@@ -118,7 +150,19 @@ def _defaults(value: object, where: str, *, strict: bool) -> ModelDefaults:
     return defaults
 
 
-def _value(key: str, value: object, place: str) -> object:
+def _ours(key: str, value: object, place: str) -> object:
+    if key == "trafficWeight":
+        fits, expected = isinstance(value, int | float) and value >= 0, "a number >= 0"
+    elif key == "shadow":
+        fits, expected = isinstance(value, bool), "true or false"
+    else:
+        fits, expected = isinstance(value, str) and value != "", "a text"
+    if not fits:
+        raise Mismatch(f"{place}: expected {expected}, got {value!r}")
+    return value
+
+
+def _value(key: str, value: object, place: str, *, zero: bool) -> object:
     if key == "defaultVersion":
         fits, expected = isinstance(value, bool), "true or false"
     elif key == "runtimeType":
@@ -126,15 +170,18 @@ def _value(key: str, value: object, place: str) -> object:
     elif key == "marName":
         fits, expected = isinstance(value, str) and value != "", "the name of an archive"
     else:
-        return _integer(value, place)
+        return _integer(value, place, zero=zero)
     if not fits:
         raise Mismatch(f"{place}: expected {expected}, got {value!r}")
     return value
 
 
-def _integer(value: object, place: str) -> int | None:
-    """Numbers in quotes count, and what is not positive stands for "not given", as ever."""
+def _integer(value: object, place: str, *, zero: bool) -> int | None:
+    """Numbers in quotes count, and what is not positive stands for "not given", as ever.
+
+    A snapshot says what was in force, so there zero is a count like any other.
+    """
     text = str(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
     if not text.removeprefix("-").isdecimal() or len(text) > 10:
         raise Mismatch(f"{place}: expected an integer, got {value!r}")
-    return int(text) if int(text) > 0 else None
+    return int(text) if int(text) > (-1 if zero else 0) else None

@@ -27,6 +27,7 @@ class Registration:
         response_timeout: In seconds, like ``startup_timeout``.
         synchronous: Whether the caller waits for the workers.
         at_startup: Whether it is named at the start of the server.
+        workers: Fewest and most workers, whatever the archive says: a snapshot knows them.
         archive: Files that are there already; ``url`` is only a name then.
         workflow: Name of the workflow that it is a node of.
     """
@@ -42,6 +43,7 @@ class Registration:
     response_timeout: int | None = None
     startup_timeout: int | None = None
     at_startup: bool = False
+    workers: tuple[int, int] | None = None
     archive: Archive | None = None
     workflow: str | None = None
 

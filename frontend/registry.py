@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from marserve.frontend.dependencies import PythonEnvironment, prepare_python
@@ -29,6 +30,7 @@ from marserve.frontend.model import Model
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registered, Registration, identity
 from marserve.frontend.settings import resolve_settings, without_effect
+from marserve.frontend.snapshot_writer import SnapshotWriter
 from marserve.frontend.store import ModelStore
 from marserve.frontend.versions import Versions
 
@@ -60,6 +62,7 @@ class Registry:
         self._claims: set[tuple[str, str]] = set()
         self._worker_numbers = itertools.count(config.initial_worker_port)
         self._strict = config.compat == "strict"
+        self.snapshots = SnapshotWriter(config, lambda: self._names)
         self.draining = False
 
     # -- look-ups --------------------------------------------------------------------------------
@@ -140,7 +143,9 @@ class Registry:
             raise
         name, version = model.name, model.version
         self._names.setdefault(name, Versions(version)).add(model)
-        return await self._start(model, registration)
+        registered = await self._start(model, registration)
+        await self.snapshots.save()
+        return registered
 
     async def scale(
         self, name: str, version: str | None, min_workers: int, max_workers: int | None, wait: bool
@@ -167,6 +172,7 @@ class Registry:
         if maximum < min_workers:
             raise BadRequest("max_worker cannot be less than min_worker.")
         await model.scale(min_workers, maximum)
+        await self.snapshots.save()
         if wait:
             return await model.pool.settled(min_workers)
         return model.pool.ready >= min_workers
@@ -181,6 +187,7 @@ class Registry:
         if version not in self._names[name].models:
             raise VersionNotFound(f"Model version {version} does not exist for model {name}")
         self._names[name].set_default(version)
+        self.snapshots.changed()
 
     def traffic(self, name: str) -> Versions:
         """Returns the versions of a model with their traffic rules.
@@ -190,6 +197,11 @@ class Registry:
         """
         self.resolve(name)
         return self._names[name]
+
+    def direct(self, name: str, weights: Mapping[str, float] | None, shadow: str | None) -> None:
+        """Sets the traffic rules of a model, as ``Versions.direct`` does."""
+        self.traffic(name).direct(weights, shadow, self._telemetry)
+        self.snapshots.changed()
 
     async def unregister(self, name: str, version: str | None) -> None:
         """Ends a version's workers, once they have answered what they have, and forgets it.
@@ -205,6 +217,7 @@ class Registry:
         versions.remove(model.version)
         if not versions.models:
             del self._names[name]
+        await self.snapshots.save()
         late = False
         try:
             async with asyncio.timeout(self._config.unregister_model_timeout):
@@ -223,7 +236,7 @@ class Registry:
             async with asyncio.timeout(timeout_s):
                 await asyncio.gather(*(m.drain() for m in self._all()))
         except TimeoutError:
-            _log.warning("requests were still running %.3g s after the server was stopped", timeout_s)
+            _log.warning("requests were still running %.3g s after the stop", timeout_s)
 
     async def close(self) -> None:
         """Ends all workers."""
@@ -232,7 +245,7 @@ class Registry:
         self._names.clear()
         await asyncio.gather(*(m.close() for m in models))
         for model in models:
-            await self._store.release(model.archive, model.url)
+            await self._store.release(model.archive, "")  # the next start finds the file of a URL
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -259,7 +272,9 @@ class Registry:
 
     async def _unpack(self, registration: Registration, early: EarlyTemplate | None) -> Model:
         """Makes a model of an archive; nothing of it is left if that fails."""
-        archive = registration.archive or await self._store.fetch(registration.url)
+        archive = registration.archive or await self._store.fetch(
+            registration.url, reuse=registration.at_startup
+        )
         claim: tuple[str, str] | None = None
         try:
             name, version = identity(registration, archive)

@@ -109,6 +109,8 @@ class Server:
             system.start()
         loading = load_startup_models(config, store, registry)
         await self._unless_stopped(_together(self._open_grpc(services), loading))
+        if not self._stop.is_set():
+            await registry.snapshots.open()
 
     async def serve(self, report_ready: Callable[[], None] = lambda: None) -> None:
         """Says that the server is up, and returns once a signal asks it to stop.
@@ -129,6 +131,7 @@ class Server:
         if self._grpc is not None:
             self._grpc.drain()
         if self._registry is not None:
+            await self._registry.snapshots.close()
             limit_s = self._config.drain_timeout
             _log.info("stopping: accepted requests have %g s", limit_s)
             began = time.monotonic()

@@ -2,6 +2,7 @@
 
 Batch size and delay: register call, then model-config.yaml, then ``models`` of config.properties,
 then the default. Worker counts: model-config.yaml, where valid, wins over the register call.
+A snapshot wins over all of them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class ModelSettings:
         max_requests_per_worker: A worker that has had so many is replaced; None for never.
         max_worker_memory_mb: So is one whose resident set, in MiB, is larger.
         idle_timeout_s: All workers are, if the model is idle for so long; None for never.
+        handler: What the register call put in the place of the archive's handler; None for nothing.
     """
 
     min_workers: int
@@ -70,6 +72,7 @@ class ModelSettings:
     max_worker_memory_mb: int | None = None
     device_type: str = "cpu"
     device_ids: tuple[int, ...] | None = None
+    handler: str | None = None
 
 
 def resolve_settings(
@@ -124,6 +127,7 @@ def resolve_settings(
         idle_timeout_s=yaml.idle_timeout_sec or None,
         device_type="gpu" if server.number_of_gpu and yaml.device_type != "cpu" else "cpu",
         device_ids=tuple(yaml.device_ids) if yaml.device_ids else None,
+        handler=given.handler,
     )
 
 
@@ -139,6 +143,8 @@ def _workers(
     properties: ModelDefaults,
     server: ServerConfig,
 ) -> tuple[int, int]:
+    if registration.workers is not None:
+        return registration.workers
     low, high = yaml.min_workers or 0, yaml.max_workers or 0
     if low > 0 and high >= low:
         return low, high

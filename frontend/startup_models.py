@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from marserve.archiver.errors import MarserveError
+from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registration
 from marserve.frontend.registry import Registry
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
+    from marserve.frontend.model import Model
     from marserve.frontend.store import ModelStore
 
 _log = logging.getLogger(__name__)
@@ -22,11 +24,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A model to load, and whether its version is to answer by default."""
+    """A model to load; from a snapshot, also its version and what else that says of it."""
 
-    name: str | None
-    url: str
-    default: bool = False
+    registration: Registration
+    version: str | None = None
+    defaults: ModelDefaults | None = None
 
 
 async def load_startup_models(config: ServerConfig, store: ModelStore, registry: Registry) -> None:
@@ -35,43 +37,94 @@ async def load_startup_models(config: ServerConfig, store: ModelStore, registry:
     # Unpacking and loading keep a core busy each: more at a time would only make all of them late.
     turns = asyncio.Semaphore(max(2, os.cpu_count() or 1))
 
-    async def load(item: _Wanted) -> None:
+    async def load(item: _Wanted) -> Model | None:
         async with turns:
-            await _load(item, registry)
+            return await _load(item, registry)
 
-    await asyncio.gather(*(load(item) for item in wanted))
+    loaded = await asyncio.gather(*(load(item) for item in wanted))
+    restored = [
+        (model, item.defaults)
+        for model, item in zip(loaded, wanted, strict=True)
+        if model is not None and item.defaults is not None
+    ]
+    _restore_routing(restored, registry)
 
 
 def _wanted(config: ServerConfig, store: ModelStore) -> Iterator[_Wanted]:
-    if config.model_snapshot:
-        for name, versions in config.model_snapshot.items():
-            for defaults in versions.values():
-                if defaults.mar_name is not None:
-                    yield _Wanted(name, defaults.mar_name, defaults.default_version)
-        return
+    """The models of a snapshot; beside it only what was never served when it was written."""
+    snapshot = config.model_snapshot
+    known: set[str] = set()
+    for name, versions in snapshot.items():
+        for version, defaults in versions.items():
+            url = defaults.url or defaults.mar_name
+            if url is not None:
+                known.add(url)
+                yield _Wanted(_restoration(name, url, defaults), version, defaults)
+    if snapshot and not config.restored_models:
+        return  # named in a file by hand: it stands for load_models
+    known |= getattr(snapshot, "unregistered", frozenset())
     for item in config.load_models or ():
-        if item.url == "ALL" and item.name is None:
-            yield from (_Wanted(None, name) for name in store.available())
-        else:
-            yield _Wanted(item.name, item.url)
+        names = store.available() if item.url == "ALL" and item.name is None else [item.url]
+        for url in names:
+            if url not in known:
+                yield _Wanted(Registration(url, model_name=item.name, at_startup=True))
 
 
-async def _load(item: _Wanted, registry: Registry) -> None:
-    what = f"{item.name}={item.url}" if item.name else item.url
-    try:
-        registration = Registration(item.url, model_name=item.name, at_startup=True)
-        registered = await registry.register(registration)
-        model = registered.model
-        if item.default:
+def _restoration(name: str, url: str, defaults: ModelDefaults) -> Registration:
+    least, most = defaults.min_workers, defaults.max_workers
+    workers = None if least is None else (least, least if most is None else most)
+    return Registration(
+        url,
+        model_name=name,
+        handler=defaults.handler,
+        batch_size=defaults.batch_size,
+        max_batch_delay=defaults.max_batch_delay,
+        response_timeout=defaults.response_timeout,
+        startup_timeout=defaults.startup_timeout,
+        workers=workers,
+        at_startup=True,
+    )
+
+
+def _restore_routing(restored: Sequence[tuple[Model, ModelDefaults]], registry: Registry) -> None:
+    """Default versions first: to set one ends the traffic rules of its model."""
+    for model, defaults in restored:
+        if defaults.default_version:
             registry.set_default(model.name, model.version)
+    weights: dict[str, dict[str, float]] = {}
+    shadows: dict[str, str] = {}
+    for model, defaults in restored:
+        if defaults.traffic_weight is not None:
+            weights.setdefault(model.name, {})[model.version] = defaults.traffic_weight
+        if defaults.shadow:
+            shadows[model.name] = model.version
+    for name in weights.keys() | shadows.keys():
+        try:
+            registry.direct(name, weights.get(name), shadows.get(name))
+        except MarserveError as error:
+            _log.warning("the traffic rules of %s are not restored: %s", name, error)
+
+
+async def _load(item: _Wanted, registry: Registry) -> Model | None:
+    """Returns the model, also one whose workers cannot load yet; None if it cannot be served."""
+    wanted = item.registration
+    what = f"{wanted.model_name}={wanted.url}" if wanted.model_name else wanted.url
+    try:
+        registered = await registry.register(wanted)
     except MarserveError as error:
         _log.warning("%s is not served: %s", what, error)
+        return None
     except Exception:
         _log.warning("%s is not served", what, exc_info=True)
+        return None
+    model = registered.model
+    if item.version not in (None, model.version):
+        text = "%s has the version %s; the snapshot names %s"
+        _log.warning(text, what, model.version, item.version)
+    if registered.ready:
+        text = "model %s %s is served with %d workers"
+        _log.info(text, model.name, model.version, registered.workers)
     else:
-        if registered.ready:
-            text = "model %s %s is served with %d workers"
-            _log.info(text, model.name, model.version, registered.workers)
-        else:
-            cause = model.pool.last_error or "its workers are still starting"
-            _log.warning("model %s %s has no worker yet: %s", model.name, model.version, cause)
+        cause = model.pool.last_error or "its workers are still starting"
+        _log.warning("model %s %s has no worker yet: %s", model.name, model.version, cause)
+    return model

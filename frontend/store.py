@@ -7,6 +7,7 @@ one that a killed server left behind is removed by the next.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import shutil
@@ -46,11 +47,13 @@ class ModelStore:
         ] = {}  # an archive's directory, to what it was extracted into
         sweep_parts(self._root)
 
-    async def fetch(self, url: str) -> Archive:
+    async def fetch(self, url: str, *, reuse: bool = False) -> Archive:
         """Makes the files of an archive ready.
 
         Args:
             url: File or directory name in the model store, absolute directory, or allowed URL.
+            reuse: Whether the file of a URL that is in the store already is taken as it is: a
+                server that starts again needs no network.
 
         Returns:
             Extracted to a directory of its own; a directory is used where it is.
@@ -61,11 +64,12 @@ class ModelStore:
             InternalError: If a file of that name is in the store already.
             InvalidModel: If it is broken, hostile, or its configuration is wrong.
         """
-        path = await self.obtain(url)
+        kept = await self._kept(url) if reuse else None
+        path = kept or await self.obtain(url)
         try:
             return await self._unpack(path, url)
         except BaseException:
-            if is_url(url):
+            if is_url(url) and kept is None:
                 path.unlink(missing_ok=True)  # the store is as it was
             raise
 
@@ -82,6 +86,17 @@ class ModelStore:
             remote = parse_url(url, self._allowed)
             return await download(remote, self._root, self._allowed)
         return await asyncio.to_thread(self._find, url)
+
+    async def _kept(self, url: str) -> Path | None:
+        """Returns the file of an allowed URL, if an earlier server has fetched it."""
+        if not is_url(url):
+            return None
+        remote = parse_url(url, self._allowed)
+        path = self._root / remote.filename
+        if not await asyncio.to_thread(_is_whole, path, remote.sha256):
+            return None
+        logger.info("%s is in the model store already and used as it is", remote.filename)
+        return path
 
     def new_directory(self) -> Path:
         """Returns a path that is free, in the private directory of what is extracted."""
@@ -162,6 +177,14 @@ class ModelStore:
         for root in {str(self._root), os.path.realpath(self._root), str(self._scratch.path)}:
             text = text.replace(f"{root}{os.sep}", "")
         return text
+
+
+def _is_whole(path: Path, sha256: str) -> bool:
+    """Whether there is such a file, with the hash that is asked for, if one is."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return not sha256 or hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
 def _check(url: str) -> None:

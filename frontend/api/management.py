@@ -100,8 +100,9 @@ async def traffic(exchange: Exchange) -> web.StreamResponse:
 async def direct(exchange: Exchange) -> web.StreamResponse:
     """Shares the requests that name no version between versions, or copies them to one."""
     weights, shadow = parse_traffic(await exchange.read_body())
-    services = exchange.services
-    services.registry.traffic(exchange.model_name).direct(weights, shadow, services.telemetry)
+    registry = exchange.services.registry
+    registry.direct(exchange.model_name, weights, shadow)
+    await registry.snapshots.save()
     return await traffic(exchange)
 
 

@@ -93,7 +93,7 @@ def test_a_snapshot(place: Place) -> None:
     place.pack("a", "2.0", "a2.mar")
     versions = {
         "1.0": {"marName": "a1.mar", "minWorkers": 1, "maxWorkers": 1},
-        "2.0": {"marName": "a2.mar", "minWorkers": 0, "defaultVersion": True},
+        "2.0": {"marName": "a2.mar", "defaultVersion": True},
     }
     snapshot = {"name": "startup.cfg", "modelCount": 1, "models": {"a": versions}}
     place.start(f"load_models=absent.mar\nmodel_snapshot={json.dumps(snapshot)}\n")
