@@ -11,10 +11,11 @@ from typing import Any
 from marserve.archiver.entry_points import entry_point_problem, model_file_problem
 from marserve.archiver.errors import ArchiveError, ConfigError
 from marserve.archiver.execution import find_execution
-from marserve.archiver.handler_options import HandlerOptions
+from marserve.archiver.handler_options import HandlerOptions, SaveMode
 from marserve.archiver.manifest import TRANSFORMER_HANDLER, Manifest
 from marserve.archiver.model_config import ModelConfig, load_model_config
 from marserve.archiver.pretrained import LABELLED_TASKS, TASKS, saved_task
+from marserve.archiver.pt2 import pt2_problem
 from marserve.archiver.safetensors import header_problem
 from marserve.archiver.spec import BUILTIN_HANDLERS
 
@@ -179,10 +180,18 @@ def _check_execution(
         report.problems.append(
             f"{TRANSFORMER_HANDLER}: expected weights, such as --serialized-file model.safetensors"
         )
-    if mode.source == "openvino" and name is not None:
-        tensors = name.removesuffix(".xml") + ".bin"
-        if tensors not in files:
-            report.problems.append(f"{name}: expected {tensors} beside it: add it to --extra-files")
+    if name is not None and name in files:
+        report.problems += _program_problems(files, name, mode.source)
+
+
+def _program_problems(files: Mapping[str, Path], name: str, source: SaveMode) -> list[str]:
+    if source in ("aot_inductor", "exported"):
+        problem = pt2_problem(files[name], source)
+        return [f"{name}: {problem}"] if problem else []
+    tensors = name.removesuffix(".xml") + ".bin"
+    if source == "openvino" and tensors not in files:
+        return [f"{name}: expected {tensors} beside it: add it to --extra-files"]
+    return []
 
 
 def _check_labels(files: Mapping[str, Path], options: HandlerOptions, report: Report) -> None:

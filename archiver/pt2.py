@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Literal
+
+from marserve.archiver.handler_options import SaveMode
 
 _COMPILED, _PROGRAM = "/data/aotinductor/", "/models/"
 
 
-def pt2_problem(path: Path, source: Literal["aot_inductor", "exported"]) -> str | None:
+def pt2_problem(path: Path, source: SaveMode) -> str | None:
     """Returns what is wrong with a file that a source needs; None if nothing is.
 
     Args:
         path: The file.
-        source: What it should be.
+        source: What it should be, ``aot_inductor`` or ``exported``.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -10,7 +10,6 @@ import torch
 
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.errors import RequestError
-from marserve.handlers.rows import read_value
 from marserve.handlers.runners.base import Inputs, probe
 from marserve.handlers.transformer import TransformerHandler
 
@@ -60,7 +59,7 @@ def sample_batches(handler: TransformerHandler, bodies: list[Any] | None) -> lis
     if bodies is None:
         return _own_batches(handler)
     try:
-        items = [handler.task.parse(read_value({"body": body})) for body in bodies]
+        items = [handler.task.parse(handler.task.read({"body": body})) for body in bodies]
     except RequestError as error:
         raise HandlerLoadError(f"--samples: {error.message}") from error
     groups = [items, items[:1], items[-1:]] if len(items) > 1 else [items]
