@@ -33,11 +33,15 @@ class Explain(Struct, frozen=True, kw_only=True):
         method: Name of the method; None for layer integrated gradients.
         n_steps: Steps of the integral.
         internal_batch_size: Rows that go through the model at once.
+        words: Whether answers have whole words beside the tokens.
+        time_limit_ms: Milliseconds that the explanations of one batch may take; None for any.
     """
 
-    method: str | None = None
+    method: Literal["layer_integrated_gradients", "saliency", "occlusion"] | None = None
     n_steps: Positive | None = None
     internal_batch_size: Positive | None = None
+    words: bool | None = None
+    time_limit_ms: Positive | None = None
 
 
 class HandlerOptions(Struct, frozen=True, kw_only=True):

@@ -22,11 +22,13 @@ class TokenBatch:
         encodings: One a row, with its ids and masks, and offsets where they were asked for; padded
             alike.
         backend: The tokenizer that made them.
+        texts: One a row.
     """
 
     inputs: dict[str, Tensor]
     encodings: list[Encoding]
     backend: Tokenizer
+    texts: Sequence[Text] = ()
 
     def __len__(self) -> int:
         return len(self.encodings)
@@ -44,14 +46,15 @@ class TokenBatch:
     def select(self, rows: Sequence[int]) -> TokenBatch:
         """Returns a batch of some of the rows."""
         inputs = {name: values[list(rows)] for name, values in self.inputs.items()}
-        return TokenBatch(inputs, [self.encodings[row] for row in rows], self.backend)
+        encodings = [self.encodings[row] for row in rows]
+        return TokenBatch(inputs, encodings, self.backend, [self.texts[row] for row in rows])
 
     def to(self, device: torch.device) -> TokenBatch:
         """Returns the batch with its tensors on a device."""
         if device.type == "cpu":
             return self
         moved = {name: t.to(device, non_blocking=True) for name, t in self.inputs.items()}
-        return TokenBatch(moved, self.encodings, self.backend)
+        return TokenBatch(moved, self.encodings, self.backend, self.texts)
 
 
 class Encoder:
@@ -90,7 +93,7 @@ class Encoder:
             name: torch.tensor([getattr(e, _ATTRIBUTES[name]) for e in encodings])
             for name in self._names
         }
-        return TokenBatch(inputs, encodings, self._backend)
+        return TokenBatch(inputs, encodings, self._backend, texts)
 
 
 _ATTRIBUTES = {

@@ -6,6 +6,9 @@ Face example. Everything it loads is in the archive; nothing is fetched.
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,17 @@ from marserve.archiver.model_config import ModelConfig, parse_model_config
 from marserve.handlers import pretrained
 from marserve.handlers.base import BaseHandler
 from marserve.handlers.errors import RequestError
-from marserve.handlers.explain import INTERNAL_BATCH_SIZE, METHODS, N_STEPS, Explainer
+from marserve.handlers.explain import GRADIENT_FREE, Explainer
+from marserve.handlers.explain_html import CONTENT_TYPE, render, wants_html
+from marserve.handlers.explain_words import without_words
 from marserve.handlers.labels import FILE_NAME, class_names, load_label_mapping
 from marserve.handlers.runners import load_runner
 from marserve.handlers.runners.base import Runner, RunnerOptions
 from marserve.handlers.tasks import find_task
 from marserve.handlers.tasks.base import Item, Task, TaskSettings
 from marserve.handlers.timing import timed
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -78,12 +85,12 @@ class TransformerHandler(BaseHandler):
         directory = Path(context.system_properties["model_dir"])
         config = parse_model_config(self.model_yaml_config)
         self.options = config.handler
-        self._check_explain()
         model_config = pretrained.load_config(directory)
         task_name = pretrained.find_mode(self.options.mode, model_config)
         task_class = find_task(task_name).fitting(model_config)
         serialized_file = self.manifest["model"].get("serializedFile")
         execution = find_execution(config, serialized_file, task_name)
+        self._execution = execution
         self.tokenizer = task_class.load_tokenizer(directory, self.options)
         self._runner_options = self._plan(directory, config, execution, model_config, task_class)
         self.runner = load_runner(execution.runner, self._runner_options)
@@ -94,6 +101,11 @@ class TransformerHandler(BaseHandler):
         )
         self.runner.warm_up()
         self.initialized = True
+
+    def rank_follower(self) -> Callable[[], None] | None:
+        """Returns what the other ranks of this model do, if it is spread over several."""
+        follow: Callable[[], None] | None = getattr(self.runner, "follow", None)
+        return follow
 
     @timed
     def preprocess(self, data: list[Any]) -> Batch:
@@ -129,22 +141,28 @@ class TransformerHandler(BaseHandler):
         """Returns one explanation a request, or the ``RequestError`` of a malformed one."""
         if data_preprocess.tokens is None:
             return data_preprocess.results
-        return data_preprocess.merge(self.get_insights(data_preprocess, raw_data))
+        explanations = self.get_insights(data_preprocess, raw_data)
+        pairs = zip(data_preprocess.rows, explanations, strict=True)
+        return data_preprocess.merge([self._shown(row, each) for row, each in pairs])
 
     def get_insights(self, tensor_data: Batch, _: Any, target: Any = 0) -> list[Any]:
-        """Returns an explanation of every well-formed request of a batch."""
+        """Returns an explanation of every well-formed request of a batch.
+
+        Raises:
+            RequestError: If the task has no explanations, or the archive not what they need.
+        """
+        if not self.task.explains:
+            raise RequestError(
+                "this model's task has no explanations: its answer is no single score that words"
+                " could be credited with",
+                501,
+            )
         explainer = self._explainer = self._explainer or self._load_explainer()
         if tensor_data.tokens is None:
             return []
+        explainer.begin()
         tokens = tensor_data.tokens.to(explainer.device)
         return self.task.explain(explainer, tokens, tensor_data.items)
-
-    def _check_explain(self) -> None:
-        method = self.options.explain.method if self.options.explain else None
-        if method is not None and method not in METHODS:
-            raise HandlerLoadError(
-                f"explain.method: {method!r} is not known; there is: {', '.join(METHODS)}"
-            )
 
     def _plan(
         self,
@@ -193,24 +211,48 @@ class TransformerHandler(BaseHandler):
             limit_pixels=self.context.system_properties.get("limit_max_image_pixels", True),
         )
 
+    def _shown(self, row: int, explanation: Any) -> Any:
+        """An explanation as its client wants to see it: JSON as TorchServe has it, or a page."""
+        if not isinstance(explanation, dict):
+            return explanation
+        context = self.context
+        # Behind an envelope several rows may be one request, which has one form for all of them.
+        if row < len(context.request_processor) and wants_html(context.get_all_request_header(row)):
+            context.set_response_content_type(row, CONTENT_TYPE)
+            return render(explanation)
+        explain = self.options.explain
+        return explanation if explain and explain.words else without_words(explanation)
+
     def _load_explainer(self) -> Explainer:
-        """The gradient needs eager weights: the runner's own, else those that the archive has."""
+        """Gradients need eager weights: the runner's own, else those that the archive has."""
+        options = self.options
+        model: Any = self.runner
+        if options.explain is None or options.explain.method != GRADIENT_FREE:
+            model = self._eager_module()
+        return Explainer.configured(
+            model, options.embedding_name, self.tokenizer.pad_token_id, options.explain
+        )
+
+    def _eager_module(self) -> Any:
         from marserve.handlers.runners.weights import load_module
 
-        module = self.runner.module
-        if module is None:
-            try:
-                module = load_module(replace(self._runner_options, weights_file=None))
-            except HandlerLoadError as error:
-                raise RequestError(
-                    f"explanations need the model's eager weights beside its traced form: {error}",
-                    501,
-                ) from error
-        explain = self.options.explain
-        return Explainer(
-            module,
-            self.options.embedding_name,
-            self.tokenizer.pad_token_id,
-            (explain and explain.n_steps) or N_STEPS,
-            (explain and explain.internal_batch_size) or INTERNAL_BATCH_SIZE,
+        planned = self._runner_options
+        if self.runner.module is not None and planned.quantization is None and planned.ranks == 1:
+            return self.runner.module
+        begin = time.monotonic()
+        try:
+            own_weights = self._execution.source == "pretrained"
+            module = load_module(planned if own_weights else replace(planned, weights_file=None))
+        except HandlerLoadError as error:
+            raise RequestError(
+                f"explanations need the model's eager weights: {error}; pack them with"
+                " --extra-files, or set explain.method: occlusion, which does without them",
+                501,
+            ) from error
+        _log.warning(
+            "the first explanation: loaded the model's eager weights, which stay beside its %s form"
+            " (%.1f s)",
+            self._execution.source if not own_weights else planned.quantization or "parallel",
+            time.monotonic() - begin,
         )
+        return module

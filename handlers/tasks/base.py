@@ -13,7 +13,6 @@ from torch import Tensor
 
 from marserve.archiver.handler_options import HandlerOptions
 from marserve.handlers import pretrained, rows
-from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
 from marserve.handlers.media import MediaBatch
 from marserve.handlers.runners.base import INPUT_NAMES, Runner
@@ -67,6 +66,7 @@ class Task(ABC, Generic[BatchT]):
     labelled: ClassVar[bool] = True  # whether the classes need names
     per_token: ClassVar[bool] = False  # whether outputs have values for every token
     decodes: ClassVar[bool] = False  # whether text is generated
+    explains: ClassVar[bool] = True  # whether there is a score that words can be credited with
 
     def __init__(self, settings: TaskSettings, input_names: tuple[str, ...]) -> None:
         self.settings = settings
@@ -130,9 +130,14 @@ class Task(ABC, Generic[BatchT]):
         """Returns one answer an item, or an exception in its place."""
 
     def explain(self, explainer: Explainer, batch: BatchT, items: list[Item]) -> list[Any]:
-        """Returns one explanation an item, or an exception in its place."""
-        reason = "this task's answer is no single value that words could be credited with"
-        return [RequestError(f"there is no explanation: {reason}", 501) for _ in items]
+        """Returns one explanation an item, or an exception in its place; asked if ``explains``.
+
+        Args:
+            explainer: Credits tokens with a score.
+            batch: The items' tokens, with their places in the texts.
+            items: After ``check_target``.
+        """
+        raise NotImplementedError(type(self).__name__)
 
 
 class TextTask(Task[TokenBatch]):

@@ -32,6 +32,7 @@ class TextToText(TextTask):
     labelled = False
     per_token = True
     decodes = True
+    explains = False
     name = "summarization"  # where models keep the prefix of the task in their config
 
     def __init__(self, settings: TaskSettings, input_names: tuple[str, ...]) -> None:

@@ -21,6 +21,7 @@ class FeatureExtraction(TextTask):
     spare_weights = ("pooler.",)  # a layer that many models are saved without
     labelled = False
     per_token = True
+    explains = False
 
     def answers(self, outputs: Any, batch: TokenBatch, items: list[Item]) -> list[Any]:
         """Returns the vectors of each text."""

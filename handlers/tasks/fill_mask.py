@@ -10,6 +10,7 @@ from torch import Tensor
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
+from marserve.handlers.explain_words import with_words
 from marserve.handlers.rows import whole_number
 from marserve.handlers.tasks.base import Item, TaskSettings, TextTask, row_index
 from marserve.handlers.tokens import TokenBatch
@@ -95,7 +96,7 @@ class FillMask(TextTask):
         )
         targets = self.settings.tokenizer.convert_ids_to_tokens(best)
         return [
-            {**attribution.answer(batch, row), "target": targets[row]}
+            with_words({**attribution.answer(batch, row), "target": targets[row]}, batch, row)
             if self._gaps(batch, row)
             else _truncated(self.settings.max_length)
             for row in range(len(items))

@@ -27,6 +27,7 @@ class ImageClassification(Task[MediaBatch]):
 
     auto_class = "AutoModelForImageClassification"
     input_names = ("pixel_values",)
+    explains = False
 
     def __init__(self, settings: TaskSettings, input_names: tuple[str, ...]) -> None:
         super().__init__(settings, input_names)

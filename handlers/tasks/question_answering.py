@@ -9,6 +9,7 @@ from torch import Tensor
 
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
+from marserve.handlers.explain_words import with_words
 from marserve.handlers.rows import text_field
 from marserve.handlers.tasks.base import Item, TextTask, row_index
 from marserve.handlers.tokens import TokenBatch
@@ -65,7 +66,9 @@ class QuestionAnswering(TextTask):
             for row, result in enumerate(results):
                 result[f"importances_answer_{name}"] = attribution.importances(row, mask)
                 deltas[row][f"delta_{name}"] = attribution.delta[row].item()
-        return [{**result, **delta} for result, delta in zip(results, deltas, strict=True)]
+        return [
+            with_words({**result, **deltas[row]}, batch, row) for row, result in enumerate(results)
+        ]
 
 
 def in_context(batch: TokenBatch) -> Tensor:

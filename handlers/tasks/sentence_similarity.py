@@ -25,6 +25,7 @@ class SentenceSimilarity(TextTask):
     spare_weights = ("pooler.",)
     labelled = False
     per_token = True
+    explains = False
 
     def parse(self, value: Any) -> Item:
         """Returns the sentences; a row each, the source first."""

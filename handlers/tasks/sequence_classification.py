@@ -6,6 +6,7 @@ from typing import Any
 
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
+from marserve.handlers.explain_words import with_words
 from marserve.handlers.tasks.base import Item, TextTask, row_index
 from marserve.handlers.tokens import TokenBatch
 
@@ -44,15 +45,7 @@ class SequenceClassification(TextTask):
             lambda outputs, target: outputs["logits"].gather(1, target[:, None])[:, 0],
             row_index(classes, explainer.device),
         )
-        mask = batch.inputs["attention_mask"].cpu()
-        return [
-            {
-                "words": batch.tokens(row),
-                "importances": attribution.importances(row, mask),
-                "delta": attribution.delta[row].item(),
-            }
-            for row in range(len(items))
-        ]
+        return [with_words(attribution.answer(batch, row), batch, row) for row in range(len(items))]
 
 
 def class_index(target: Any, labels: list[str]) -> int | None:

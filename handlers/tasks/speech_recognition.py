@@ -31,6 +31,7 @@ class Speech(Task[MediaBatch]):
     """
 
     labelled = False
+    explains = False
 
     def __init__(self, settings: TaskSettings, input_names: tuple[str, ...]) -> None:
         super().__init__(settings, input_names)

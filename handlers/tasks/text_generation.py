@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
+from marserve.handlers.explain_words import with_words
 from marserve.handlers.generation.loop import generate
 from marserve.handlers.generation.sampling import PARAMETERS, SamplingParams, read_params
 from marserve.handlers.pretrained import context_length
@@ -90,26 +94,26 @@ class TextGeneration(TextTask):
 
     def explain(self, explainer: Explainer, batch: TokenBatch, items: list[Item]) -> list[Any]:
         """Returns words, importances and delta for the next token, and that token, a row."""
-        ids, mask = to_left(batch.inputs["input_ids"], batch.inputs["attention_mask"])
-        baseline, _ = to_left(explainer.baseline(batch), batch.inputs["attention_mask"])
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        if explainer.takes("position_ids"):
-            inputs["position_ids"] = positions(mask)
-        likeliest = explainer.outputs(inputs)["logits"][:, -1].argmax(-1).tolist()
+        inputs, baseline, at = self._explained(explainer, batch)
+        rows = torch.arange(len(items), device=at.device)
+        logits = explainer.outputs(inputs)["logits"]
+        likeliest = logits[rows, at].argmax(-1).tolist()
         targets = [
             likeliest[row] if item["target"] is None else item["target"]
             for row, item in enumerate(items)
         ]
+        last_only = explainer.pads_left and explainer.takes("logits_to_keep")
         attribution = explainer.attribute(
             inputs,
             baseline,
-            lambda outputs, target: outputs["logits"][:, -1].gather(1, target[:, None])[:, 0],
+            _pick,
+            torch.zeros_like(at) if last_only else at,
             row_index(targets, explainer.device),
-            **({"logits_to_keep": 1} if explainer.takes("logits_to_keep") else {}),
+            **({"logits_to_keep": 1} if last_only else {}),
         )
         tokens = self.settings.tokenizer.convert_ids_to_tokens(targets)
-        shown = mask.cpu()
-        return [
+        shown = inputs["attention_mask"].cpu()
+        answers = [
             {
                 "words": batch.tokens(row),
                 "importances": attribution.importances(row, shown),
@@ -118,6 +122,24 @@ class TextGeneration(TextTask):
             }
             for row in range(len(items))
         ]
+        return [with_words(answer, batch, row) for row, answer in enumerate(answers)]
+
+    def _explained(
+        self, explainer: Explainer, batch: TokenBatch
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Inputs, baseline, and the column of each row's last token."""
+        ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
+        baseline = explainer.baseline(batch)
+        if not explainer.pads_left:
+            zeros = torch.zeros_like(ids)
+            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": zeros}
+            return inputs, baseline, mask.sum(1) - 1
+        baseline, _ = to_left(baseline, mask)
+        ids, mask = to_left(ids, mask)
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if explainer.takes("position_ids"):
+            inputs["position_ids"] = positions(mask)
+        return inputs, baseline, torch.full_like(mask[:, 0], ids.shape[1] - 1)
 
     def _limited(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """A text ends where the model has no more positions, whatever was asked for."""
@@ -125,6 +147,11 @@ class TextGeneration(TextTask):
             return params
         room = self._context - prompt_tokens
         return replace(params, max_new_tokens=min(params.max_new_tokens, room))
+
+
+def _pick(outputs: Any, at: Tensor, token: Tensor) -> Tensor:
+    logits: Tensor = outputs["logits"]
+    return logits[torch.arange(len(at), device=at.device), at, token]
 
 
 def _end_ids(settings: TaskSettings) -> frozenset[int]:

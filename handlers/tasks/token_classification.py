@@ -9,6 +9,7 @@ from torch import Tensor
 
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
+from marserve.handlers.explain_words import with_words
 from marserve.handlers.tasks.base import Item, TextTask, row_index
 from marserve.handlers.tasks.sequence_classification import class_index
 from marserve.handlers.tokens import TokenBatch
@@ -62,15 +63,15 @@ class TokenClassification(TextTask):
             row_index([target[0] for target in targets], explainer.device),
             row_index([target[1] for target in targets], explainer.device),
         )
-        mask = batch.inputs["attention_mask"].cpu()
-        return [
-            _beyond(item["target"], lengths[row])
-            or {
-                "words": batch.tokens(row),
-                "importances": attribution.importances(row, mask),
-                "delta": attribution.delta[row].item(),
+        answers = [
+            {
+                **attribution.answer(batch, row),
                 **({} if item["target"] else {"target": list(targets[row])}),
             }
+            for row, item in enumerate(items)
+        ]
+        return [
+            _beyond(item["target"], lengths[row]) or with_words(answers[row], batch, row)
             for row, item in enumerate(items)
         ]
 

@@ -8,6 +8,7 @@ import torch
 
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer
+from marserve.handlers.explain_words import with_words
 from marserve.handlers.rows import check_text
 from marserve.handlers.runners.base import Runner
 from marserve.handlers.tasks.base import Item, TaskSettings, TextTask, row_index
@@ -96,10 +97,11 @@ class ZeroShotClassification(TextTask):
             lambda outputs, at: outputs["logits"].gather(1, at[:, None])[:, 0],
             row_index([self._entails] * len(items), explainer.device),
         )
-        return [
+        answers = [
             {**attribution.answer(chosen, row), "target": item["labels"][int(best[row])]}
             for row, item in enumerate(items)
         ]
+        return [with_words(answer, chosen, row) for row, answer in enumerate(answers)]
 
     def _groups(self, logits: torch.Tensor, items: list[Item]) -> list[torch.Tensor]:
         return list(logits.float().split([len(item["rows"]) for item in items]))
