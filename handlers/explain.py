@@ -213,8 +213,9 @@ class Explainer:
             )
             for at in range(0, len(baseline), size)
         ]
-        scores, deltas = (torch.cat(tensors).detach().float().cpu() for tensors in zip(*parts))
-        return Attribution(scores, deltas)
+        scores = torch.cat([part for part, _ in parts])
+        deltas = torch.cat([part for _, part in parts])
+        return Attribution(scores.detach().float().cpu(), deltas.detach().float().cpu())
 
     def _attribute(
         self, forward: Score, ids: Tensor, baseline: Tensor, rest: tuple[Tensor, ...]

@@ -157,7 +157,7 @@ class TestTimeLimit:
     "explain", [{"method": "guessing"}, {"time_limit_ms": 0}, {"words": "many"}]
 )
 def test_wrong_settings_are_refused(tiny_model: TinyModel, explain: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="handler.explain"):
+    with pytest.raises(ConfigError, match=r"handler\.explain"):
         load(tiny_model("bert", "sequence_classification"), explain=explain)
 
 
