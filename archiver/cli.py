@@ -17,7 +17,7 @@ from typing import Any, get_args
 import click
 from tqdm import tqdm
 
-from marserve.archiver.commands import find_command, pack_exported
+from marserve.archiver.commands import command_names, find_command, pack_exported
 from marserve.archiver.errors import MarserveError
 from marserve.archiver.handler_options import Quantization, SaveMode
 from marserve.archiver.inspection import inspect_archive, verify_archive
@@ -30,11 +30,18 @@ from marserve.archiver.spec import BUILTIN_HANDLERS, FORMATS, PackageSpec
 _PATH = click.Path(path_type=Path)
 _EPILOG = (
     "To look at an archive: archive-model inspect PATH, archive-model verify PATH. "
-    "To bring one into another mode of execution: archive-model export PATH."
+    "Further commands, each with a --help of its own: "
 )
 
 
-@click.command("archive-model", cls=CompatCommand, epilog=_EPILOG)
+class _Pack(CompatCommand):
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Looks the further commands up only when somebody asks for help."""
+        self.epilog = f"{_EPILOG}{', '.join(command_names())}."
+        super().format_epilog(ctx, formatter)
+
+
+@click.command("archive-model", cls=_Pack)
 @click.option("--model-name", metavar="NAME", required=True, help="Name, also of the archive.")
 @click.option("--version", "-v", help="Version of the model, any text.")
 @click.option(

@@ -22,11 +22,26 @@ GROUP = "marserve.archive_commands"
 
 
 def find_command(name: str) -> click.Command | None:
-    """Returns the command of that name, None if there is none."""
+    """Returns the command of that name, None if there is none.
+
+    Raises:
+        ArchiveError: If there is one, and a package that it needs is missing.
+    """
     for entry in metadata.entry_points(group=GROUP, name=name):
-        found: click.Command = entry.load()
+        try:
+            found: click.Command = entry.load()
+        except ImportError as error:
+            raise ArchiveError(
+                f"archive-model {name} cannot be loaded from {entry.value}: {error}; install what"
+                " it needs, or the package anew"
+            ) from error
         return found
     return None
+
+
+def command_names() -> list[str]:
+    """Returns the names of all further commands, without loading any."""
+    return sorted({entry.name for entry in metadata.entry_points(group=GROUP)})
 
 
 def pack_exported(
