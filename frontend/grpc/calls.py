@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from marserve.frontend.api.http import new_request_id
-from marserve.frontend.errors import InternalError, ServeError, ServiceUnavailable
+from marserve.frontend.errors import BadRequest, InternalError, ServeError, ServiceUnavailable
 from marserve.frontend.grpc.statuses import AnswerFailed, code_of, number
 
 if TYPE_CHECKING:
@@ -48,18 +50,18 @@ class Calls:
 
     def unary(self, name: str, work: Work, decode: Codec, encode: Codec) -> Method:
         """Makes a method of one message in and one out, which ``work`` returns."""
-        handler = self._answered(name, work)
-        return grpc.unary_unary_rpc_method_handler(handler, decode, encode)
+        handler = self._answered(name, work, partial(_one, decode))
+        return grpc.unary_unary_rpc_method_handler(handler, None, encode)
 
     def stream(self, name: str, work: Work, decode: Codec, encode: Codec) -> Method:
         """Makes a method of one message in; ``work`` writes those that go out to the context."""
-        handler = self._answered(name, work)
-        return grpc.unary_stream_rpc_method_handler(handler, decode, encode)
+        handler = self._answered(name, work, partial(_one, decode))
+        return grpc.unary_stream_rpc_method_handler(handler, None, encode)
 
     def duplex(self, name: str, work: Work, decode: Codec, encode: Codec) -> Method:
         """Makes a method of many messages in; ``work`` writes those that go out to the context."""
-        handler = self._answered(name, work)
-        return grpc.stream_stream_rpc_method_handler(handler, decode, encode)
+        handler = self._answered(name, work, partial(_each, decode))
+        return grpc.stream_stream_rpc_method_handler(handler, None, encode)
 
     def refusal(self, name: str, error: ServeError) -> Method:
         """Makes a method that answers with an error, before any message is read."""
@@ -69,13 +71,15 @@ class Calls:
 
         return self.duplex(name, refuse, None, None)
 
-    def _answered(self, name: str, work: Work) -> Callable[[Any, Context], Awaitable[Any]]:
+    def _answered(
+        self, name: str, work: Work, decode: Callable[[Any], Any]
+    ) -> Callable[[Any, Context], Awaitable[Any]]:
         async def answer(message: Any, context: Context) -> Any:
             begun, id = perf_counter(), new_request_id()
             status, code = _CLIENT_GONE, grpc.StatusCode.CANCELLED
             try:
                 context.set_trailing_metadata((("x-request-id", id),))
-                answered = await work(message, context, id)
+                answered = await work(decode(message), context, id)
                 status, code = 200, grpc.StatusCode.OK
                 return answered
             except ServeError as error:
@@ -115,6 +119,21 @@ class Calls:
         remote = _remote(context.peer())
         log = self._services.access_log
         log.write(remote, "gRPC", name, "HTTP/2.0", number(code), seconds * 1e3)
+
+
+def _one(decode: Codec, message: bytes) -> Any:
+    """Not left to grpc: what is no message is the client's mistake, and told so."""
+    if decode is None:
+        return message
+    try:
+        return decode(message)
+    except DecodeError:
+        raise BadRequest(f"The {len(message)} bytes of the request are no such message.") from None
+
+
+async def _each(decode: Codec, messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for message in messages:
+        yield _one(decode, message)
 
 
 def _remote(peer: str) -> str:

@@ -25,10 +25,12 @@ class Servicer(Protocol):
     @property
     def token(self) -> str | None:
         """The kind of key."""
+        ...
 
     @property
     def methods(self) -> Mapping[str, Method]:
         """The methods."""
+        ...
 
     def drain(self) -> None:
         """The server stops: streams that wait for more questions end."""
