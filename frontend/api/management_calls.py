@@ -91,6 +91,7 @@ async def scale(
 async def set_default(registry: Registry, name: str, version: str) -> Done:
     """Makes a version the one that requests without a version get."""
     registry.set_default(name, version)
+    await registry.snapshots.save()
     return Done(f'Default version successfully updated for model "{name}" to "{version}"')
 
 
