@@ -59,10 +59,11 @@ def check_files(files: Mapping[str, Path], manifest: Manifest) -> Report:
         for key, name in manifest.model.files().items()
         if name not in files
     ]
-    _check_code(files, manifest, report)
+    handler = config.use_handler or manifest.model.handler
+    _check_code(files, manifest, handler, report)
     _check_requirements(files, manifest, report)
     _check_weights(files, report)
-    if manifest.model.handler == TRANSFORMER_HANDLER:
+    if handler == TRANSFORMER_HANDLER:
         _check_transformer(files, manifest, config, report)
     _check_labels(files, config.handler, report)
     return report
@@ -82,8 +83,10 @@ def _check_config(files: Mapping[str, Path], manifest: Manifest, report: Report)
     return config
 
 
-def _check_code(files: Mapping[str, Path], manifest: Manifest, report: Report) -> None:
-    handler, model_file = manifest.model.handler, manifest.model.model_file
+def _check_code(
+    files: Mapping[str, Path], manifest: Manifest, handler: str, report: Report
+) -> None:
+    model_file = manifest.model.model_file
     if manifest.runtime == "LSP":
         report.warnings.append("runtime LSP: C++ handlers can be packed, but marserve runs none")
         return

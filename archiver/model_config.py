@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from marserve.archiver.errors import ConfigError
 from marserve.archiver.handler_options import HandlerOptions
+from marserve.archiver.manifest import TRANSFORMER_HANDLER
 from marserve.archiver.schema import Natural, Positive, Reading, check_plain
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -78,6 +79,7 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
         job_queue_size: 0 for the server's own setting.
         scale_down_idle_sec: Seconds; ours, like ``idle_timeout_sec``: 0 for never.
         retry_in_flight: Ours; whether a batch whose worker died may run on another.
+        use_handler: Ours; serves the archive in the place of the handler that it carries.
         raw: The whole file as plain values, for handlers.
         warnings: Slips that are no errors, each fit to be shown.
     """
@@ -110,6 +112,7 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
     sequence_batching: bool | None = None
     async_communication: bool | None = None
     use_venv: bool | None = None
+    use_handler: str | None = None
     pt2: Compilation | None = None
     handler: HandlerOptions = HandlerOptions()
     micro_batching: MicroBatching | None = field(name="micro_batching", default=None)
@@ -154,7 +157,8 @@ def parse_model_config(
     values = reading.fields(ModelConfig, raw, "$", skip=("raw", "warnings", "handler", "pt2"))
     reading.suggest(raw, ModelConfig, "$", skip=("raw", "warnings"))
     values["pt2"] = _read_pt2(reading, raw.get("pt2"))
-    values["handler"] = _read_handler(reading, raw.get("handler"), strict=strict_handler)
+    strict = strict_handler or raw.get("useHandler") == TRANSFORMER_HANDLER
+    values["handler"] = _read_handler(reading, raw.get("handler"), strict=strict)
     config = ModelConfig(**values, raw=raw, warnings=reading.warnings)
     _check_together(reading, config)
     return config

@@ -14,14 +14,30 @@ import marserve
 from marserve.archiver.errors import ConfigError, MarserveError
 from marserve.archiver.options import CompatCommand
 from marserve.frontend import control
+from marserve.frontend.check_command import check
 from marserve.frontend.config import describe_config, load_config
 from marserve.frontend.flags import MANY, server_options
+from marserve.frontend.names import command as install_names_command
 
 _CONTRACT = "0.12.0"
+_COMMANDS = {"check": check, "install-names": install_names_command}
 _ACTIONS = ("version", "start", "stop", "status", "print_config")
 
 
-@click.command(cls=CompatCommand, many=MANY)
+class _Serve(CompatCommand):
+    """``serve`` itself takes flags alone, as torchserve does; what else it can do has a word."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Runs what the first word names, or else the server."""
+        words = args[0] if args else extra.pop("args", None)
+        given = list(sys.argv[1:] if words is None else words)
+        if given and given[0] in _COMMANDS:
+            name = f"serve {given[0]}"
+            return _COMMANDS[given[0]].main(given[1:], **{**extra, "prog_name": name})
+        return super().main(given, **extra)
+
+
+@click.command(cls=_Serve, many=MANY, epilog="Also: serve check PATH, serve install-names DIR.")
 @click.option("--version", "-v", is_flag=True, help="Print the version.")
 @click.option("--start", is_flag=True, help="Start the server; also without any action.")
 @click.option("--stop", is_flag=True, help="Stop it: accepted requests are answered first.")
@@ -49,7 +65,10 @@ def main(**given: Any) -> None:
 def _act(action: str, given: dict[str, Any]) -> int:
     """Returns the exit status."""
     if action == "version":
-        click.echo(f"marserve {marserve.__version__} (TorchServe API {_CONTRACT})")
+        as_torchserve = Path(sys.argv[0]).name == "torchserve"  # scripts look for its words
+        ours = f"marserve {marserve.__version__}"
+        theirs = f"TorchServe Version is {_CONTRACT} ({ours})"
+        click.echo(theirs if as_torchserve else f"{ours} (TorchServe API {_CONTRACT})")
         return 0
     _check_temporary_directory()
     if action == "stop":

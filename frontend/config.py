@@ -28,6 +28,7 @@ __all__ = [
     "ServerConfig",
     "describe_config",
     "find_config_file",
+    "interpolate",
     "load_config",
 ]
 
@@ -158,12 +159,18 @@ def _from_file(
         if entry.key in seen:
             notices.append(f"{source}: {entry.key} replaces the one in line {seen[entry.key]}")
         seen[entry.key] = entry.line
-        text = _interpolate(entry.value, environ, f"{source}: {entry.key}").strip()
+        text = interpolate(entry.value, environ, f"{source}: {entry.key}").strip()
         if text:
             yield entry.key, Raw(text, source)
 
 
-def _interpolate(text: str, environ: Mapping[str, str], where: str) -> str:
+def interpolate(text: str, environ: Mapping[str, str], where: str) -> str:
+    """Replaces ``$$NAME$$`` by environment variables.
+
+    Raises:
+        ConfigError: If one is not set.
+    """
+
     def replace(match: re.Match[str]) -> str:
         if match[1] not in environ:
             raise ConfigError(where, f"Invalid Environment Variable {match[1]}", "it is not set")

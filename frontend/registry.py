@@ -296,11 +296,8 @@ class Registry:
         archive: Archive,
         early: EarlyTemplate | None,
     ) -> Model:
-        handler = (
-            registration.handler
-            or archive.manifest.model.handler
-            or self._config.default_service_handler
-        )
+        own = archive.config.use_handler or archive.manifest.model.handler
+        handler = registration.handler or own or self._config.default_service_handler
         if not handler:
             raise InvalidModel(f"Model {name}: the archive names no handler, and none was given.")
         properties = self._config.models.get(name, {}).get(version, ModelDefaults())

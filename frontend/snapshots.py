@@ -40,6 +40,11 @@ _FLAG_HOLDS = ("model_store", "workflow_store", "load_models")
 _NEVER = ("model_snapshot", "models", "version", "tsConfigFile", "config_snapshots")
 
 
+def is_snapshot(path: Path) -> bool:
+    """Returns whether a file has the name of a snapshot."""
+    return _NAME.fullmatch(path.name) is not None
+
+
 def find_snapshots(log_location: Path) -> list[Path]:
     """Returns the snapshot files below a log directory, the newest first."""
     try:

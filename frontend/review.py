@@ -1,0 +1,115 @@
+"""What ``serve check`` reads: model stores, archives, workflows, config.properties, other files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import marserve
+from marserve.archiver.errors import ConfigError, MarserveError
+from marserve.archiver.findings import Finding, from_messages
+from marserve.archiver.manifest import MANIFEST_PATH
+from marserve.archiver.model_config import load_model_config
+from marserve.archiver.review import Reviewed, review_archive, review_code
+from marserve.archiver.workflow_archive import unpack_workflow
+from marserve.frontend.review_config import review_config
+from marserve.frontend.settings import without_effect
+from marserve.frontend.store import ARCHIVE_ENDINGS
+
+# On disk only: the shim is imported by workers alone.
+SHIM = Path(marserve.__file__).parent / "worker" / "compat" / "ts"
+_WORKFLOW_ENDING = ".war"
+_PROPERTIES = (".properties", ".cfg")
+
+
+def review(path: Path) -> list[Finding]:
+    """Returns what will not work, or will behave differently; nothing is run or loaded.
+
+    Args:
+        path: A model store, an archive or its directory, a workflow archive, a config.properties,
+            a model-config.yaml or the Python file of a handler.
+
+    Raises:
+        ConfigError: If it is none of them.
+    """
+    if path.is_dir():
+        packed = (path / MANIFEST_PATH).is_file()
+        return list(_review_archive(path, "")[0]) if packed else list(_review_store(path))
+    if path.name.endswith(_PROPERTIES):
+        findings, store = review_config(path)
+        return findings + (list(_review_store(store)) if store is not None else [])
+    if path.name.endswith(ARCHIVE_ENDINGS):
+        return _review_archive(path, "")[0]
+    if path.suffix == _WORKFLOW_ENDING:
+        return _review_workflow(path)
+    if path.suffix in (".yaml", ".yml"):
+        return _review_model_config(path)
+    if path.suffix == ".py":
+        return review_code(path, path.name, _neighbours(path), None, SHIM, handler=True)
+    kinds = "a model store, an archive, a config.properties, a model-config.yaml or a handler"
+    raise ConfigError(str(path), "is nothing that can be checked", f"expected {kinds}")
+
+
+def _review_store(store: Path) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], str] = {}
+    entries = sorted(entry for entry in store.iterdir() if not entry.name.startswith("."))
+    archives = [
+        entry
+        for entry in entries
+        if entry.name.endswith(ARCHIVE_ENDINGS) or (entry / MANIFEST_PATH).is_file()
+    ]
+    workflows = [entry for entry in entries if entry.suffix == _WORKFLOW_ENDING]
+    if not archives and not workflows:
+        yield Finding("note", "there is no archive here", "archive-model packs one", str(store))
+    for path in archives:
+        findings, identity = _review_archive(path, path.name)
+        yield from findings
+        if identity is None:
+            continue
+        if identity in seen:
+            text = f"{' '.join(identity)} is in {seen[identity]} too: only one of them is served"
+            yield Finding("error", text, "give one another name or version", container=path.name)
+        seen[identity] = path.name
+    for path in workflows:
+        yield from (finding.inside(path.name) for finding in _review_workflow(path))
+
+
+def _review_archive(path: Path, container: str) -> tuple[list[Finding], tuple[str, str] | None]:
+    reviewed = review_archive(path, SHIM)
+    findings = reviewed.findings + list(_differences(reviewed))
+    return [finding.inside(container or path.name) for finding in findings], reviewed.identity
+
+
+def _differences(reviewed: Reviewed) -> Iterator[Finding]:
+    """What is served, but in another way than TorchServe would."""
+    config = reviewed.config
+    yield from from_messages(sorted(without_effect(config)), "note", {})
+    least, most = config.min_workers or 0, config.max_workers or 0
+    if 0 < least < most:
+        text = f"workers come and go with the load, between {least} and {most}"
+        remedy = f"maxWorkers: {least} for a fixed number"
+        yield Finding("note", text, remedy, "model-config.yaml")
+
+
+def _review_workflow(path: Path) -> list[Finding]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="marserve-") as scratch:
+            unpack_workflow(path, Path(scratch, "workflow"))
+    except (MarserveError, OSError) as error:
+        return [Finding("error", str(error), "pack it again with archive-workflow", path.name)]
+    return []
+
+
+def _review_model_config(path: Path) -> list[Finding]:
+    sources = {path.name: path.read_text(errors="replace")}
+    try:
+        config = load_model_config(path, strict_handler=False)
+    except MarserveError as error:
+        return from_messages([str(error)], "error", sources)
+    notes = config.warnings + sorted(without_effect(config))
+    return from_messages(notes, "note", sources)
+
+
+def _neighbours(path: Path) -> set[str]:
+    return {entry.name.removesuffix(".py") for entry in path.parent.iterdir()}
