@@ -33,10 +33,10 @@ Option = tuple[str, int]
 
 def servicers(services: Services) -> dict[str, list[Servicer]]:
     """Returns the services of every address, ``inference`` and ``management``."""
-    calls = Calls(services, strict=services.config.compat == "strict")
+    strict = services.config.compat == "strict"
     return {
-        "inference": [InferenceService(services, calls)],
-        "management": [ManagementService(services, calls)],
+        "inference": [InferenceService(services, Calls(services, strict))],
+        "management": [ManagementService(services, Calls(services))],
     }
 
 
