@@ -206,6 +206,9 @@ class ServerConfig:
         BOOLEAN, "true", "Take metrics of handlers that metrics_config does not name."
     )
     disable_system_metrics: bool = _key(BOOLEAN, "false", "Leave CPU, memory and disk out.")
+    log_format: str = _key(
+        choice("text", "json"), "text", "Lines of the logs: as TorchServe's, or JSON objects."
+    )
     access_log: bool = _key(BOOLEAN, "true", "Write access_log.log.")
 
     # The server itself

@@ -3,6 +3,8 @@
 ts_log.log      what the server says          also on the console, from INFO on
 model_log.log   what the workers print        also on the console
 access_log.log  a line a request
+
+Each line is text, as TorchServe formats it, or with ``log_format=json`` an object.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from marserve.archiver.errors import ConfigError
+from marserve.frontend.json_lines import access_line, server_line, worker_line
 from marserve.frontend.line_writer import LineWriter, write_console
 
 if TYPE_CHECKING:
@@ -66,10 +69,12 @@ class AccessLog:
 
     Args:
         writer: Where to; None to write nothing.
+        as_json: Whether each line is a JSON object.
     """
 
-    def __init__(self, writer: LineWriter | None) -> None:
+    def __init__(self, writer: LineWriter | None, *, as_json: bool = False) -> None:
         self._append = writer.append if writer is not None else None
+        self._json = as_json
         self._clock = Clock()
 
     def write(
@@ -83,6 +88,10 @@ class AccessLog:
     ) -> None:
         """Takes one request; never waits. Called from the event loop alone."""
         if self._append is not None:
+            if self._json:
+                facts = remote, method, path, protocol, status, duration_ms
+                self._append(access_line(time.time(), *facts))
+                return
             if not (path.isascii() and path.isprintable()):
                 path = ascii(path)[1:-1]  # one line a request, and nothing that no file can hold
             request = f'/{remote} "{method} {path} {protocol}"'
@@ -95,10 +104,12 @@ class WorkerLog:
 
     Args:
         writers: Where to.
+        as_json: Whether each line is a JSON object.
     """
 
-    def __init__(self, *writers: LineWriter) -> None:
+    def __init__(self, *writers: LineWriter, as_json: bool = False) -> None:
         self._writers = writers
+        self._json = as_json
         self._clock = Clock()
 
     def line(self, worker_name: str, stream: str, text: str) -> None:
@@ -109,9 +120,12 @@ class WorkerLog:
             stream: ``stdout`` or ``stderr``.
             text: Without a newline.
         """
-        level = _STREAMS.get(stream, "INFO ")
-        said = visible(text)
-        line = f"{self._clock.now()} [{level}] {worker_name}-{stream} MODEL_LOG - {said}\n"
+        if self._json:
+            line = worker_line(time.time(), worker_name, stream, text)
+        else:
+            level = _STREAMS.get(stream, "INFO ")
+            said = visible(text)
+            line = f"{self._clock.now()} [{level}] {worker_name}-{stream} MODEL_LOG - {said}\n"
         for writer in self._writers:
             writer.append(line)
 
@@ -162,13 +176,14 @@ def configure_logging(config: ServerConfig) -> Logs:
     server, model = open_log("ts_log.log", _INTERVAL_S), open_log("model_log.log", _INTERVAL_S)
     access = open_log("access_log.log", _ACCESS_INTERVAL_S) if config.access_log else None
     console = LineWriter(write_console, "console", _INTERVAL_S)
-    handler = _ServerHandler(server, console)
+    as_json = config.log_format == "json"
+    handler = _ServerHandler(server, console, as_json=as_json)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     return Logs(
-        AccessLog(access),
-        WorkerLog(model, console),
+        AccessLog(access, as_json=as_json),
+        WorkerLog(model, console, as_json=as_json),
         console,
         (*writers, console),
         tuple(files),
@@ -202,22 +217,26 @@ def _write(file: RotatingFileHandler, text: str) -> None:
 class _ServerHandler(logging.Handler):
     """Formats as ``date [INFO ] thread logger - message``."""
 
-    def __init__(self, *writers: LineWriter) -> None:
+    def __init__(self, *writers: LineWriter, as_json: bool = False) -> None:
         super().__init__(logging.INFO)
         self._writers = writers
+        self._json = as_json
         self._clock = Clock()
         self._format = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hands a record to the writers."""
         try:
-            text = visible(self._format.format(record))
+            line = server_line(record, self._format) if self._json else self._text(record)
         except Exception:
             self.handleError(record)
             return
+        for writer in self._writers:
+            writer.append(line)
+
+    def _text(self, record: logging.LogRecord) -> str:
+        text = visible(self._format.format(record))
         level = _LEVELS.get(record.levelname, record.levelname)
         thread = record.threadName or str(threading.get_ident())
         date = self._clock.format(record.created)
-        line = f"{date} [{level:<5}] {thread} {record.name} - {text}\n"
-        for writer in self._writers:
-            writer.append(line)
+        return f"{date} [{level:<5}] {thread} {record.name} - {text}\n"

@@ -119,7 +119,10 @@ class Server:
             report_ready: Called once the line that says so is written.
         """
         if self._logs is not None and not self._stop.is_set():
-            self._logs.console.append(f"{STARTED}\n")
+            if self._config.log_format == "json":
+                _log.info("%s", STARTED)
+            else:
+                self._logs.console.append(f"{STARTED}\n")
             _log.info("listening on %s", ", ".join(self._addresses()))
             # Whoever waits for the start must then find the line; a full pipe must not hold us up.
             await asyncio.to_thread(self._logs.console.flush, 1.0)
