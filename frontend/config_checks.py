@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from marserve.frontend.config_keys import ServerConfig
 
 _ADDRESSES = ("inference_address", "management_address", "metrics_address")
-_OPENSSL = "openssl pkcs12 -in KEYSTORE -nodes -nokeys -out cert.pem; ... -nocerts -out key.pem"
+_OPENSSL = (
+    "openssl pkcs12 -in {0} -nokeys -out cert.pem; openssl pkcs12 -in {0} -nocerts -nodes -out"
+    " key.pem"
+)
+_KEYTOOL = "keytool -importkeystore -srckeystore {} -destkeystore {} -deststoretype PKCS12; "
 
 
 def check(config: ServerConfig) -> ServerConfig:
@@ -71,7 +75,7 @@ def _check_tls(config: ServerConfig) -> None:
     if not https:
         return
     if config.keystore is not None:
-        hint = f"give certificate_file and private_key_file; {_OPENSSL}"
+        hint = f"give certificate_file and private_key_file; {_conversion(config)}"
         raise ConfigError(_place(config, "keystore"), "a Java keystore is not read", hint)
     for name in ("certificate_file", "private_key_file"):
         path: Path | None = getattr(config, name)
@@ -81,6 +85,15 @@ def _check_tls(config: ServerConfig) -> None:
             raise ConfigError(_place(config, https[0]), reason, hint)
         if not is_file(path):
             raise ConfigError(_place(config, name), f"no such file: {path}")
+
+
+def _conversion(config: ServerConfig) -> str:
+    """The commands that make PEM files of the keystore; openssl reads PKCS12 alone."""
+    keystore = config.texts["keystore"]
+    if config.keystore_type.upper() == "PKCS12":
+        return _OPENSSL.format(keystore)
+    converted = f"{Path(keystore).stem}.p12"
+    return _KEYTOOL.format(keystore, converted) + _OPENSSL.format(converted)
 
 
 def _check_same_port(config: ServerConfig) -> None:
