@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from marserve.archiver.errors import ConfigError
 from marserve.archiver.handler_options import HandlerOptions
 from marserve.archiver.manifest import TRANSFORMER_HANDLER
-from marserve.archiver.schema import Natural, Positive, Reading, check_plain
+from marserve.archiver.schema import Natural, Positive, Reading, UpTo100, check_plain
 
 MAX_CONFIG_BYTES = 1 << 20
 
@@ -79,6 +79,8 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
         job_queue_size: 0 for the server's own setting.
         scale_down_idle_sec: Seconds; ours, like ``idle_timeout_sec``: 0 for never.
         retry_in_flight: Ours; whether a batch whose worker died may run on another.
+        priority_levels: Ours; 0 for none, else requests of level 1 are served before those of 2.
+        default_priority_level: Ours; of requests that name none; the middle one if absent.
         use_handler: Ours; serves the archive in the place of the handler that it carries.
         raw: The whole file as plain values, for handlers.
         warnings: Slips that are no errors, each fit to be shown.
@@ -104,6 +106,8 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
     max_worker_memory_mb: Natural | None = field(name="maxWorkerMemoryMB", default=None)
     retry_in_flight: bool | None = None
     use_job_ticket: bool | None = None
+    priority_levels: UpTo100 | None = None
+    default_priority_level: Positive | None = None
     sequence_max_idle_msec: Natural | None = field(name="sequenceMaxIdleMSec", default=None)
     sequence_timeout_msec: Natural | None = field(name="sequenceTimeoutMSec", default=None)
     max_sequence_job_queue_size: Positive | None = None
@@ -235,6 +239,10 @@ def _check_together(reading: Reading, config: ModelConfig) -> None:
     least, most = config.min_workers, config.max_workers
     if least and most is not None and most < least:
         reading.problem("$.maxWorkers", f"int >= minWorkers, which is {least}", most)
+    levels, level = config.priority_levels or 0, config.default_priority_level
+    if level is not None and level > levels:
+        right = f"int <= priorityLevels, which is {levels}"
+        reading.problem("$.defaultPriorityLevel", right, level)
     ranks = config.torchrun.nproc_per_node if config.torchrun else None
     if ranks and config.parallel_level and ranks != config.parallel_level:
         right = f"the same as parallelLevel, which is {config.parallel_level}"

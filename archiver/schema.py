@@ -25,6 +25,7 @@ _INT_MAX = 2**31 - 1
 
 Natural = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=_INT_MAX)]
+UpTo100 = Annotated[int, Meta(ge=0, le=100)]
 
 
 class Reading:

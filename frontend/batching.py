@@ -9,26 +9,32 @@ pays, while requests that come in one burst still share a batch.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
+from marserve.frontend.priorities import Levels
 from marserve.frontend.types import InferenceRequest
 
 _LULL = 0.05  # of max_delay_s: no arrival for that long, and the burst is over
 
 
 class BatchQueue:
-    """A bounded first-in first-out queue of requests for one model.
+    """A bounded queue of requests for one model, first in first out, or by priority and then so.
 
     Args:
-        batch_size: Largest number of requests in a batch.
+        batch_size: Largest number of rows in a batch, mostly one a request; a request that has
+            more rows runs alone.
         max_delay_s: Longest time for which a request waits for company while a worker is free.
         capacity: Largest number of waiting requests.
+        levels: Of priority; every request must have one of 1 to this. 0 for a plain queue.
     """
 
-    def __init__(self, batch_size: int, max_delay_s: float, capacity: int) -> None:
+    def __init__(self, batch_size: int, max_delay_s: float, capacity: int, levels: int = 0) -> None:
         self.batch_size = batch_size
         self.max_delay_s = max_delay_s
         self.capacity = capacity
-        self._waiting: deque[InferenceRequest] = deque()
+        self._levels = levels
+        self._waiting: deque[InferenceRequest] | Levels = self._line(())
+        self._more_rows = 0  # than requests that wait
         self._newest_at = 0.0
 
     def __len__(self) -> int:
@@ -41,8 +47,11 @@ class BatchQueue:
 
     @property
     def oldest_at(self) -> float:
-        """When the request at the head of the queue came; infinite if none waits."""
-        return self._waiting[0].queued_at if self._waiting else float("inf")
+        """When the request came that waits for longest; infinite if none waits."""
+        waiting = self._waiting
+        if not waiting:
+            return float("inf")
+        return waiting.oldest_at() if isinstance(waiting, Levels) else waiting[0].queued_at
 
     @property
     def remaining(self) -> int:
@@ -57,36 +66,53 @@ class BatchQueue:
                 return False
         request.queued_at = self._newest_at = now
         self._waiting.append(request)
+        self._more_rows += request.rows - 1
         return True
+
+    def give_way(self, level: int) -> InferenceRequest | None:
+        """Takes out the newest request of a lower priority, if there is one, to make room."""
+        request = self._waiting.give_way(level) if isinstance(self._waiting, Levels) else None
+        if request is not None:
+            self._more_rows -= request.rows - 1
+        return request
 
     def put_back(self, requests: list[InferenceRequest]) -> None:
         """Returns requests to the head of the queue in their order; capacity does not apply."""
         self._waiting.extendleft(reversed(requests))
+        self._more_rows += sum(request.rows - 1 for request in requests)
 
     def full(self) -> bool:
         """Tells whether a whole batch is waiting, so that nothing is gained by waiting longer."""
-        return len(self._waiting) >= self.batch_size
+        return len(self._waiting) + self._more_rows >= self.batch_size
 
-    def cut(self, now: float) -> list[InferenceRequest]:
+    def cut(self, now: float, most: int | None = None) -> list[InferenceRequest]:
         """Returns the batch that should run now if a worker is free; empty if it is too early.
+
+        Args:
+            now: On the caller's clock.
+            most: Takes no more rows than these; None for a whole batch.
 
         All requests of a batch have the same command. ``describe`` runs alone, and so does a
         request whose worker died: if it was the cause, it takes no other with it.
         """
         waiting = self._waiting
         while waiting and waiting[0].cancelled:
-            waiting.popleft()
-        if not waiting or (len(waiting) < self.batch_size and now < self.due()):
+            self._take()
+        if not waiting or (not self.full() and now < self.due()):
             return []
-        first = waiting.popleft()
+        first = self._take()
         batch = [first]
-        if self.batch_size > 1 and _sociable(first):
-            while waiting and len(batch) < self.batch_size:
-                if not waiting[0].cancelled:
-                    if waiting[0].command != first.command or not _sociable(waiting[0]):
+        left = (self.batch_size if most is None else min(most, self.batch_size)) - first.rows
+        if left > 0 and _sociable(first):
+            while waiting:
+                following = waiting[0]
+                if not following.cancelled:
+                    alike = following.command == first.command and _sociable(following)
+                    if following.rows > left or not alike:
                         break
-                    batch.append(waiting[0])
-                waiting.popleft()
+                    batch.append(following)
+                    left -= following.rows
+                self._take()
         return batch
 
     def due(self) -> float:
@@ -96,7 +122,7 @@ class BatchQueue:
         if self.batch_size == 1 or self.max_delay_s <= 0:
             return 0.0
         return min(
-            self._waiting[0].queued_at + self.max_delay_s,
+            self.oldest_at + self.max_delay_s,
             self._newest_at + self.max_delay_s * _LULL,
         )
 
@@ -104,17 +130,29 @@ class BatchQueue:
         """Removes and returns the requests whose deadline has passed."""
         late = [r for r in self._waiting if r.deadline <= now]
         if late:
-            self._waiting = deque(r for r in self._waiting if r.deadline > now)
+            self._keep([r for r in self._waiting if r.deadline > now])
         return late
 
     def clear(self) -> list[InferenceRequest]:
         """Removes and returns everything."""
         everything = list(self._waiting)
-        self._waiting.clear()
+        self._keep(())
         return everything
 
     def _drop_cancelled(self) -> None:
-        self._waiting = deque(r for r in self._waiting if not r.cancelled)
+        self._keep([r for r in self._waiting if not r.cancelled])
+
+    def _take(self) -> InferenceRequest:
+        request = self._waiting.popleft()
+        self._more_rows -= request.rows - 1
+        return request
+
+    def _keep(self, requests: Iterable[InferenceRequest]) -> None:
+        self._waiting = self._line(requests)
+        self._more_rows = sum(request.rows - 1 for request in self._waiting)
+
+    def _line(self, requests: Iterable[InferenceRequest]) -> deque[InferenceRequest] | Levels:
+        return Levels(self._levels, requests) if self._levels else deque(requests)
 
 
 def _sociable(request: InferenceRequest) -> bool:

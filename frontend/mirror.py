@@ -38,6 +38,8 @@ class Mirror:
             self,
             request.timeout_s,
             pinned=True,
+            rows=request.rows,
+            priority=request.priority,
         )
         self.sent += 1
         self._requests.add(1.0)

@@ -26,6 +26,7 @@ from marserve.frontend.errors import (
 from marserve.frontend.metrics import Telemetry
 from marserve.frontend.mirror import Mirror
 from marserve.frontend.pool import Slot, WorkerPool
+from marserve.frontend.priorities import level_of
 from marserve.frontend.process import exit_cause
 from marserve.frontend.settings import ModelSettings
 from marserve.frontend.types import Chunk, InferenceRequest
@@ -80,7 +81,10 @@ class Model:
         self.min_workers, self.max_workers = settings.min_workers, settings.max_workers
         self.draining = False
         self.queue = BatchQueue(
-            settings.batch_size, settings.max_batch_delay_ms / 1e3, settings.job_queue_size
+            settings.batch_size,
+            settings.max_batch_delay_ms / 1e3,
+            settings.job_queue_size,
+            settings.priority_levels,
         )
         self.pool = WorkerPool(
             f"{name} {version}",
@@ -110,6 +114,7 @@ class Model:
 
         Raises:
             ServiceUnavailable: If no worker can serve it, or the queue is full.
+            BadRequest: If its priority is none.
         """
         if self.draining or not (self.pool.hopeful or self.scaler.wake()):
             raise self._no_worker(request)
@@ -124,12 +129,12 @@ class Model:
         )
         if limit is not None:
             request.deadline = now + limit
+        if levels := self.settings.priority_levels:
+            default = self.settings.default_priority_level
+            request.priority = level_of(request, levels, default)
         if not self.queue.put(request, now):
-            raise ServiceUnavailable(
-                f'Model "{self.name}" has no place in its queue: {len(self.queue)} requests wait'
-                f" (jobQueueSize {self.settings.job_queue_size}). Try again later.",
-                retry_after_s=1,
-            )
+            self._make_room(request)
+            self.queue.put(request, now)
         if self._sweeper is None:
             self._sweep_later()
         self._dispatch(now)
@@ -172,6 +177,18 @@ class Model:
     def _woken(self) -> None:
         self._timer = None
         self._dispatch(time.monotonic())
+
+    def _make_room(self, request: InferenceRequest) -> None:
+        """Refuses a waiting request of a lower priority, or else this one."""
+        full = ServiceUnavailable(
+            f'Model "{self.name}" has no place in its queue: {len(self.queue)} requests wait'
+            f" (jobQueueSize {self.settings.job_queue_size}). Try again later.",
+            retry_after_s=1,
+        )
+        gone = self.queue.give_way(request.priority)
+        if gone is None:
+            raise full
+        gone.send(full.chunk())
 
     # -- what workers say ------------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ class ModelSettings:
         client_timeout_s: From arrival to answer, queue included; None for no limit.
         retry_window_s: Workers whose load fails are tried again for this long.
         retry_in_flight: Whether requests of a worker that died run again on another.
+        priority_levels: 0 for none.
+        default_priority_level: Of requests that name none.
         use_job_ticket: Whether requests are refused unless a worker is free.
         scale_down_idle_s: A worker beyond the least number that is idle for so long is given up.
         max_requests_per_worker: A worker that has had so many is replaced; None for never.
@@ -66,6 +68,8 @@ class ModelSettings:
     retry_window_s: float = _DEFAULT_RETRY_WINDOW_S
     retry_in_flight: bool = True
     use_job_ticket: bool = False
+    priority_levels: int = 0
+    default_priority_level: int = 0
     scale_down_idle_s: float = _DEFAULT_SCALE_DOWN_IDLE_S
     idle_timeout_s: float | None = None
     max_requests_per_worker: int | None = None
@@ -93,7 +97,7 @@ def resolve_settings(
     low, high = _workers(registration, yaml, properties, server)
     if (most := _most_groups(yaml, server)) is not None:
         low, high = min(low, most), min(high, most)
-    client_ms = yaml.client_timeout_in_mills
+    client_ms, levels = yaml.client_timeout_in_mills, yaml.priority_levels or 0
     return ModelSettings(
         min_workers=low,
         max_workers=high,
@@ -121,6 +125,8 @@ def resolve_settings(
         retry_window_s=_first(yaml.max_retry_timeout_in_sec, _DEFAULT_RETRY_WINDOW_S),
         retry_in_flight=_first(yaml.retry_in_flight, True),
         use_job_ticket=bool(yaml.use_job_ticket),
+        priority_levels=levels,
+        default_priority_level=yaml.default_priority_level or levels // 2 + 1,
         scale_down_idle_s=_first(yaml.scale_down_idle_sec, _DEFAULT_SCALE_DOWN_IDLE_S),
         max_requests_per_worker=yaml.max_requests_per_worker or None,
         max_worker_memory_mb=yaml.max_worker_memory_mb or None,

@@ -57,6 +57,8 @@ class InferenceRequest:
         sink: Receives the answer.
         timeout_s: The client's own time limit from now on, queueing included; None for the model's.
         pinned: Whether the client named the version, rather than taking the default one.
+        rows: How much of a batch it fills: the rows that it carries.
+        priority: 1 is served first; 0 for what the header or the model says.
     """
 
     __slots__ = (
@@ -71,7 +73,9 @@ class InferenceRequest:
         "on_cancel",
         "parts",
         "pinned",
+        "priority",
         "queued_at",
+        "rows",
         "sent_at",
         "sink",
         "streamed",
@@ -88,6 +92,8 @@ class InferenceRequest:
         sink: Sink,
         timeout_s: float | None = None,
         pinned: bool = False,
+        rows: int = 1,
+        priority: int = 0,
     ) -> None:
         self.id = id
         self.command = command
@@ -97,6 +103,8 @@ class InferenceRequest:
         self.sink = sink
         self.timeout_s = timeout_s
         self.pinned = pinned
+        self.rows = rows
+        self.priority = priority
         self.cancelled = False
         self.on_cancel: Callable[[InferenceRequest], None] | None = None
         self.answered = False

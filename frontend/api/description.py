@@ -55,6 +55,7 @@ def describe_model(model: Model) -> dict[str, Any]:
             "pendingRequests": len(model.queue),
         },
         "jobQueueSize": settings.job_queue_size,
+        "priorityLevels": settings.priority_levels or None,
         "idleTimeoutSec": settings.idle_timeout_s,
         "dormant": True if model.scaler.dormant else None,
     } | _trouble(model)

@@ -58,6 +58,12 @@ def refusal(tmp_path: Path, text: str) -> str:
     return str(caught.value)
 
 
+def test_a_default_priority_needs_its_level(tmp_path: Path) -> None:
+    assert load(tmp_path, "priorityLevels: 3\ndefaultPriorityLevel: 3").priority_levels == 3
+    for text in ("priorityLevels: 3\ndefaultPriorityLevel: 4", "defaultPriorityLevel: 1"):
+        assert "$.defaultPriorityLevel" in refusal(tmp_path, text)
+
+
 def test_the_published_example_is_read_whole(tmp_path: Path) -> None:
     config = load(tmp_path, EXAMPLE)
 
