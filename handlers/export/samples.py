@@ -20,7 +20,7 @@ _SENTENCES = (
     " whom have waited since the morning, have stopped asking; Anna Berger sits on her case.",
 )
 _QUESTION = "Who waits for the train?"
-_MAX_ROWS = 256
+_BATCH = 8  # long texts in large batches would take gigabytes
 
 
 def read_samples(path: Path) -> list[Any]:
@@ -43,11 +43,11 @@ def read_samples(path: Path) -> list[Any]:
         bodies = [line for line in text.splitlines() if line.strip()]
     if not bodies:
         raise HandlerLoadError(f"--samples: {path}: is empty; expected a text a line, or JSON")
-    return bodies[:_MAX_ROWS]
+    return bodies
 
 
 def sample_batches(handler: TransformerHandler, bodies: list[Any] | None) -> list[Inputs]:
-    """Returns padded inputs of several shapes: all rows together, and the first and last alone.
+    """Returns padded inputs of several shapes: batches of a few rows, and the first and last alone.
 
     Args:
         handler: Knows the task and the tokenizer.
@@ -62,7 +62,8 @@ def sample_batches(handler: TransformerHandler, bodies: list[Any] | None) -> lis
         items = [handler.task.parse(handler.task.read({"body": body})) for body in bodies]
     except RequestError as error:
         raise HandlerLoadError(f"--samples: {error.message}") from error
-    groups = [items, items[:1], items[-1:]] if len(items) > 1 else [items]
+    groups = [items[at : at + _BATCH] for at in range(0, len(items), _BATCH)]
+    groups += [items[:1], items[-1:]] if len(items) > 1 else []
     return [dict(handler.task.encode(group).inputs) for group in groups]
 
 
