@@ -28,8 +28,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     for server in running(tmp_path_factory.mktemp("grpc"), properties=properties):
         for name in MODELS:
             server.pack(name, name)
-        server.pack("idle", "echo")
-        server.start().manage("PUT", "/models/idle?min_worker=0&synchronous=true")
+        register = "/models?url=echo.mar&model_name=idle&initial_workers=0"
+        server.start().manage("POST", register)
         with Clients(server) as made:
             yield made
 

@@ -14,7 +14,7 @@ from marserve.frontend.grpc import management_pb2 as pb
 def test_strict(server: Running) -> None:
     server.properties = "compat=strict\ndefault_workers_per_model=1"
     server.pack("raising", "raising")
-    server.start().manage("POST", "/models?url=raising.mar&model_name=idle")
+    server.start().manage("POST", "/models?url=raising.mar&model_name=idle&initial_workers=0")
     with Clients(server) as ask:
         unknown = failure(lambda: ask.predict("nothing"))
         idle = failure(lambda: ask.predict("idle"))
