@@ -232,7 +232,10 @@ class Explainer:
             raise ExplanationTimeoutError(self._time_limit_ms or 0)
         if isinstance(self._model, nn.Module):
             return self._model(**inputs, **constants)
-        return self._model({name: inputs[name] for name in self._model.input_names})
+        if self._model.module is None and "token_type_ids" not in inputs:  # a program needs it all
+            inputs = {**inputs, "token_type_ids": torch.zeros_like(inputs["input_ids"])}
+        taken = {name: inputs[name] for name in self._model.input_names if name in inputs}
+        return self._model(taken)
 
 
 def embedding_layer(module: Any, name: str | None) -> nn.Module:

@@ -52,7 +52,9 @@ class Subject:
     def dynamic_shapes(self) -> dict[str, dict[int, Any]]:
         """Returns the dimensions that may have any size, for ``torch.export``."""
         rows = torch.export.Dim("rows", min=1, max=_MANY)
-        tokens = torch.export.Dim("tokens", min=1, max=self.longest or _MANY)
+        tokens: Any = torch.export.Dim("tokens", min=1, max=self.longest or _MANY)
+        if "input_values" in self.input_names:
+            tokens = torch.export.Dim.AUTO  # the convolutions say how short a recording may be
         return {
             name: {0: rows, 1: tokens} if name in _GROWING else {0: rows}
             for name in self.input_names

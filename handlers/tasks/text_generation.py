@@ -131,9 +131,7 @@ class TextGeneration(TextTask):
         ids, mask = batch.inputs["input_ids"], batch.inputs["attention_mask"]
         baseline = explainer.baseline(batch)
         if not explainer.pads_left:
-            zeros = torch.zeros_like(ids)
-            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": zeros}
-            return inputs, baseline, mask.sum(1) - 1
+            return {"input_ids": ids, "attention_mask": mask}, baseline, mask.sum(1) - 1
         baseline, _ = to_left(baseline, mask)
         ids, mask = to_left(ids, mask)
         inputs = {"input_ids": ids, "attention_mask": mask}

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 from tests.handlers.conftest import TinyModel
+from tests.handlers.exporting import Exported, exported, serve
 from tests.handlers.serving import TEXTS, ask, load
 from tests.handlers.test_transformer import CASES
 
 from marserve.archiver.errors import ConfigError
 from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import Explainer, ExplanationTimeoutError
+
+__all__ = ["exported"]
 
 METHODS = ("layer_integrated_gradients", "saliency", "occlusion")
 TEXT = "it was bad, and so long that i left the new york"
@@ -88,6 +91,29 @@ class TestModes:
 
         assert [_ranked(results[0])] * 3 == [_ranked(result) for result in results]
         assert [result["merged_words"] for result in results] == [results[0]["merged_words"]] * 3
+
+    @pytest.mark.parametrize(
+        ("kind", "task", "method"),
+        [
+            ("distilbert", "token_classification", "layer_integrated_gradients"),
+            ("distilbert", "token_classification", "occlusion"),
+            ("gpt2", "text_generation", "occlusion"),
+        ],
+    )
+    def test_exported_models_are_explained_as_eager_ones(
+        self, exported: Exported, kind: str, task: str, method: str
+    ) -> None:
+        explain = {"method": method, "words": True, "n_steps": 8}
+        sources = ("pretrained", "torchscript", "onnx")
+        handlers = [serve(exported(kind, task, source), explain=explain) for source in sources]
+
+        eager, *others = [ask(handler, TEXTS[task], explain=True) for handler in handlers]
+
+        for results in others:
+            for expected, result in zip(eager, results, strict=True):
+                assert _ranked(expected) == _ranked(result)
+                assert expected["words"] == result["words"]
+                assert expected["target"] == result["target"]
 
     def test_gradients_say_that_they_load_eager_weights(
         self, tiny_model: TinyModel, caplog: pytest.LogCaptureFixture
