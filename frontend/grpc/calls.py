@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -136,6 +136,7 @@ async def _each(decode: Codec, messages: AsyncIterator[bytes]) -> AsyncIterator[
         yield _one(decode, message)
 
 
+@lru_cache(1024)  # a connection has many calls
 def _remote(peer: str) -> str:
     """The address of a peer without its port: from ``ipv4:10.0.0.1:50000``."""
     kind, _, rest = peer.partition(":")

@@ -254,6 +254,16 @@ def test_a_key_given_twice_counts_as_written_last(tmp_path: Path) -> None:
             f"\nprivate_key_file={__file__}",
             "are one port with two schemes",
         ),
+        ("enable_grpc_ssl=true", "enable_grpc_ssl: TLS needs certificate_file"),
+        (
+            "grpc_inference_port=7071",
+            "grpc_management_port: both gRPC services are to listen on port 7071",
+        ),
+        (
+            "grpc_management_address=0.0.0.0\ndisable_token_authorization=true"
+            "\nenable_model_api=true",
+            "grpc_management_address: grpc://0.0.0.0:7071 without keys and with enable_model_api",
+        ),
         ("model_store=absent", ""),
         ("metrics_config=absent.yaml", "no such file"),
         ("metrics_config=" + "x" * 5000, "no such file"),
