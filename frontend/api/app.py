@@ -103,7 +103,7 @@ class Front:
         self.router = Router(described + table)
         self._document = openapi.document(role, self.router.routes)
         self.constant = http.NO_CACHE + http.cors_headers(services.config)
-        self._silent: set[web.RequestHandler] = set()
+        self._silent: dict[web.RequestHandler, asyncio.TimerHandle] = {}
 
     def patient(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
         """Returns what makes connections that are given up if no request comes.
@@ -114,18 +114,17 @@ class Front:
 
         def connect() -> asyncio.Protocol:
             connection = server()
-            self._silent.add(connection)
             loop = asyncio.get_running_loop()
-            loop.call_later(exchanges.STALL_S, self._lose_patience, connection)
+            timer = loop.call_later(exchanges.STALL_S, self._lose_patience, connection)
+            self._silent[connection] = timer
             return connection
 
         return connect
 
     def _lose_patience(self, connection: web.RequestHandler) -> None:
-        if connection in self._silent:
-            self._silent.discard(connection)
-            if connection.transport is not None:
-                connection.transport.abort()
+        del self._silent[connection]
+        if connection.transport is not None:
+            connection.transport.abort()
 
     async def expect(self, request: web.BaseRequest) -> None:
         """Lets a client send its body, unless the body is too large: ``answer`` then says so."""
@@ -139,7 +138,8 @@ class Front:
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answers a request, whatever happens; counts it and logs it."""
         begun = perf_counter()
-        self._silent.discard(request.protocol)
+        if (timer := self._silent.pop(request.protocol, None)) is not None:
+            timer.cancel()  # or it would keep the connection's buffers for a minute after its end
         exchange = Exchange(request, http.new_request_id(), self.services, self.constant)
         status = _CLIENT_GONE
         try:

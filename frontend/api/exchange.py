@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from marserve.frontend.api import http
-from marserve.frontend.errors import BadRequest, ModelNotFound
+from marserve.frontend.errors import BadRequest, ModelNotFound, ServeError
 from marserve.frontend.types import Chunk
 from marserve.worker.wire import Buffer
 
@@ -112,6 +113,15 @@ class Exchange:
     def version(self) -> str | None:
         """The path's version, or None."""
         return self.parameters.get("version") or None
+
+    def has_key(self, *kinds: str) -> bool:
+        """Tells whether the request came with a valid key of one of these kinds."""
+        given = self.request.headers.get("Authorization")
+        for kind in kinds:
+            with suppress(ServeError):
+                self.services.auth.check(kind, given)
+                return True
+        return False
 
     async def read_body(self) -> Buffer:
         """Returns the whole body.

@@ -109,8 +109,10 @@ async def ready(exchange: Exchange) -> web.StreamResponse:
         body["draining"] = True
     models = registry.default_models()
     lacking = [model.name for model in models if not model.scaler.servable]
-    if lacking:
+    if lacking and exchange.has_key("inference", "management"):
         body["models_without_workers"] = lacking
+    elif lacking:
+        body["without_workers"] = len(lacking)  # names are not for strangers
     return exchange.json(body, 200 if fit else 503)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import signal
 from typing import Any
 
 import aiohttp
@@ -87,3 +91,22 @@ async def test_health(start: Start) -> None:
     await server.services.registry.drain(1)
     status, answer = await server.json("/health/ready")
     assert (status, answer["ready"]) == (503, False)
+
+
+async def test_names_of_models_without_workers_are_for_those_with_a_key(start: Start) -> None:
+    server = await start(with_model=True, disable_token_authorization=False)
+    (worker,) = server.services.registry.resolve("echo").pool.workers
+    os.kill(worker.pids[0], signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(10):
+            while (await server.json("/health/ready"))[0] == 200:
+                await asyncio.sleep(0.01)
+        stranger = await server.json("/health/ready")
+        keys = json.loads(server.services.auth.path.read_text())
+        known = {"Authorization": f"Bearer {keys['inference']['key']}"}
+        friend = await server.json("/health/ready", headers=known)
+    finally:
+        os.kill(worker.pids[0], signal.SIGCONT)
+
+    assert stranger == (503, {"ready": False, "without_workers": 1})
+    assert friend == (503, {"ready": False, "models_without_workers": ["echo"]})

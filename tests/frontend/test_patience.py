@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import tracemalloc
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
 from tests.frontend.http_server import Start
 
 from marserve.frontend.address import Address
@@ -25,6 +28,32 @@ def free_port() -> int:
         return port
 
 
+def connections() -> int:
+    """Returns how many of aiohttp's connections are in memory."""
+    gc.collect()
+    return sum(isinstance(each, web.RequestHandler) for each in gc.get_objects())
+
+
+@contextlib.asynccontextmanager
+async def listening(start: Start) -> AsyncIterator[dict[str, int]]:
+    """Serves on sockets as the real server does; yields the ports."""
+    services = (await start()).services
+    ports = {name: free_port() for name in ("inference", "management", "metrics")}
+    addresses = {name: Address("http", "127.0.0.1", port) for name, port in ports.items()}
+    config = replace(
+        services.config,
+        inference_address=addresses["inference"],
+        management_address=addresses["management"],
+        metrics_address=addresses["metrics"],
+    )
+    sites = Sites(config, build_apps(replace(services, config=config)))
+    await sites.bind()
+    try:
+        yield ports
+    finally:
+        await sites.close()
+
+
 @pytest.mark.parametrize(
     ("surface", "beginning"),
     [  # an idle connection of the short way has a limit of its own
@@ -39,18 +68,7 @@ async def test_client_that_never_finishes_its_first_head_is_given_up(
     start: Start, monkeypatch: pytest.MonkeyPatch, surface: str, beginning: bytes
 ) -> None:
     monkeypatch.setattr(exchange, "STALL_S", 0.2)
-    services = (await start()).services
-    ports = {name: free_port() for name in ("inference", "management", "metrics")}
-    addresses = {name: Address("http", "127.0.0.1", port) for name, port in ports.items()}
-    config = replace(
-        services.config,
-        inference_address=addresses["inference"],
-        management_address=addresses["management"],
-        metrics_address=addresses["metrics"],
-    )
-    sites = Sites(config, build_apps(replace(services, config=config)))
-    await sites.bind()
-    try:
+    async with listening(start) as ports:
         reader, writer = await asyncio.open_connection("127.0.0.1", ports[surface])
         writer.write(beginning)
         received = b""
@@ -58,8 +76,19 @@ async def test_client_that_never_finishes_its_first_head_is_given_up(
             received = await asyncio.wait_for(reader.read(), 10)
         assert received == b""
         writer.close()
-    finally:
-        await sites.close()
+
+
+async def test_connections_that_have_ended_are_not_kept_in_memory(start: Start) -> None:
+    async with listening(start) as ports:
+        before = connections()
+        for surface in ("inference", "management") * 5:
+            reader, writer = await asyncio.open_connection("127.0.0.1", ports[surface])
+            writer.write(b"GET /ping HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 ")
+            writer.close()
+        async with asyncio.timeout(10):  # the far end sees the end a little later
+            while connections() > before:  # noqa: ASYNC110 - nothing tells when memory is freed
+                await asyncio.sleep(0.01)
 
 
 def test_paths_that_clients_invent_do_not_fill_the_memory() -> None:
