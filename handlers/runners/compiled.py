@@ -11,8 +11,7 @@ from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.loading import compile_module
 from marserve.handlers.runners.base import INPUT_NAMES, Outputs, RunnerOptions, probe
 from marserve.handlers.runners.decoding import exercise
-from marserve.handlers.runners.eager import EagerRunner
-from marserve.handlers.runners.weights import load_module
+from marserve.handlers.runners.eager import EagerRunner, load_eager_module
 
 _WARM_UP_SHAPES = ((1, 8), (1, 16), (3, 24))  # a batch of one is compiled for itself
 _GRAPHS = 32  # generation needs about ten; past the limit PyTorch would run eagerly, with a warning
@@ -76,7 +75,7 @@ def load(options: RunnerOptions) -> CompiledRunner:
     """
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _GRAPHS)
     return CompiledRunner(
-        load_module(options),
+        load_eager_module(options),
         options.output_names,
         options.compile_options,
         options.decodes,

@@ -18,6 +18,7 @@ from marserve.handlers.runners.base import (
     probe,
 )
 from marserve.handlers.runners.decoding import CachedDecoder, EncodedDecoder, exercise
+from marserve.handlers.runners.quantized import quantize_module
 from marserve.handlers.runners.weights import load_module
 
 
@@ -91,14 +92,25 @@ def input_names(module: nn.Module, known: tuple[str, ...] = INPUT_NAMES) -> tupl
     return tuple(names)
 
 
+def load_eager_module(options: RunnerOptions) -> nn.Module:
+    """Loads the archive's weights, with numbers of fewer bits if that is asked for.
+
+    Raises:
+        HandlerLoadError: If they are absent, damaged, or of another model, or if they cannot be
+            quantised here.
+    """
+    module = load_module(options)
+    return quantize_module(module, options.quantization) if options.quantization else module
+
+
 def load(options: RunnerOptions) -> EagerRunner:
     """Loads the archive's weights.
 
     Raises:
-        HandlerLoadError: If they are absent, damaged, or of another model.
+        HandlerLoadError: If they do not load.
     """
     return EagerRunner(
-        load_module(options),
+        load_eager_module(options),
         options.output_names,
         decodes=options.decodes,
         known=options.input_names,
