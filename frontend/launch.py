@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from marserve.frontend.dependencies import PythonEnvironment
 from marserve.frontend.early_template import EarlyTemplate
+from marserve.frontend.in_flight import InFlight
 from marserve.frontend.logs import WorkerLog
 from marserve.frontend.process import ChildProcess, SpawnedProcess
 from marserve.frontend.rank_launch import RankLauncher
@@ -70,7 +71,8 @@ class Launcher:
         """
         number = next(self._numbers)
         name = f"W-{number}-{model.name}_{model.version}"
-        worker = slot.worker = Worker(name, number, model)
+        in_flight = InFlight(model.settings.concurrency, timed=not model.settings.asynchronous)
+        worker = slot.worker = Worker(name, number, model, in_flight)
         limit_s = model.settings.startup_timeout_s
         try:
             async with asyncio.timeout(limit_s):  # the imports of a template count too

@@ -16,6 +16,7 @@ from typing import Any
 from marserve.archiver.unpack import Archive
 from marserve.frontend.autoscaler import Autoscaler
 from marserve.frontend.batching import BatchQueue
+from marserve.frontend.dispatch import Dispatcher
 from marserve.frontend.errors import (
     DeadlineExceeded,
     InternalError,
@@ -36,7 +37,6 @@ from marserve.worker import wire
 _log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.05  # how late a passed deadline may be noticed
-_FAST_BATCH_S = 0.002  # below this the way to the worker costs as much as the work: send ahead
 _MAX_ATTEMPTS = 2  # a request that was in the hands of two workers that died is not tried again
 
 StartWorker = Callable[["Model", Slot], Awaitable[Worker]]
@@ -80,11 +80,9 @@ class Model:
         self.workflow: str | None = None
         self.min_workers, self.max_workers = settings.min_workers, settings.max_workers
         self.draining = False
+        delay_s = 0.0 if settings.concurrency else settings.max_batch_delay_ms / 1e3
         self.queue = BatchQueue(
-            settings.batch_size,
-            settings.max_batch_delay_ms / 1e3,
-            settings.job_queue_size,
-            settings.priority_levels,
+            settings.batch_size, delay_s, settings.job_queue_size, settings.priority_levels
         )
         self.pool = WorkerPool(
             f"{name} {version}",
@@ -94,17 +92,17 @@ class Model:
             self._changed,
             settings.retry_window_s,
         )
+        self._dispatcher = Dispatcher(self.queue, lambda: self.pool.workers)
         self.scaler = Autoscaler(self)
         self.mirror: Mirror | None = None
+        self.successor: Callable[[], Model | None] = lambda: None
         self._telemetry = telemetry
         self._end_launcher = end_launcher
         self._by_default = telemetry.inference(name, None)
         self._by_version = telemetry.inference(name, version)
         self.batch_done = telemetry.stages(name, version).batch
         self._strict = strict
-        self._free: list[Worker] = []
         self._drained = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     # -- requests --------------------------------------------------------------------------------
@@ -118,7 +116,7 @@ class Model:
         """
         if self.draining or not (self.pool.hopeful or self.scaler.wake()):
             raise self._no_worker(request)
-        if self.settings.use_job_ticket and not self._free:
+        if self.settings.use_job_ticket and not self._dispatcher.free:
             raise ServiceUnavailable(
                 f'Model "{self.name}" has no free worker (useJobTicket). Try again later.',
                 retry_after_s=1,
@@ -137,46 +135,9 @@ class Model:
             self.queue.put(request, now)
         if self._sweeper is None:
             self._sweep_later()
-        self._dispatch(now)
+        self._dispatcher.run(now)
         if self.mirror is not None and not request.pinned:
             self.mirror.copy(request)
-
-    def _dispatch(self, now: float) -> None:
-        """Gives batches to free workers, as far as there are both."""
-        queue, free = self.queue, self._free
-        while free:
-            if free[-1].stopping:
-                free.pop()  # it has just died
-                continue
-            batch = queue.cut(now)
-            if not batch:
-                break
-            free.pop().send(batch, now)
-        if not queue:
-            return
-        if free:
-            self._wake_at(queue.due(), now)
-        elif queue.full():
-            self._send_ahead(now)
-
-    def _send_ahead(self, now: float) -> None:
-        """A worker with a fast handler gets its next batch while it has one, so it never waits."""
-        for worker in self.pool.workers:
-            if worker.busy == 1 and worker.batch_time_s < _FAST_BATCH_S and not worker.stopping:
-                batch = self.queue.cut(now)
-                if not batch:
-                    return
-                worker.send(batch, now)
-
-    def _wake_at(self, when: float, now: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(0.0, when - now), self._woken)
-
-    def _woken(self) -> None:
-        self._timer = None
-        self._dispatch(time.monotonic())
 
     def _make_room(self, request: InferenceRequest) -> None:
         """Refuses a waiting request of a lower priority, or else this one."""
@@ -195,10 +156,9 @@ class Model:
     def worker_free(self, worker: Worker) -> None:
         """A batch is done; the worker takes the next one if there is one."""
         if not worker.stopping:
-            if not worker.busy:
-                self._free.append(worker)
+            self._dispatcher.offer(worker)
             if self.queue:
-                self._dispatch(time.monotonic())
+                self._dispatcher.run(time.monotonic())
         if self.draining:
             self._check_drained()
 
@@ -232,15 +192,14 @@ class Model:
 
     def _ready(self, worker: Worker) -> None:
         if not worker.stopping:  # it may have been given up while it loaded
-            self._free.append(worker)
-            self._dispatch(time.monotonic())
+            self._dispatcher.offer(worker)
+            self._dispatcher.run(time.monotonic())
 
     def _lost(self, worker: Worker, code: int) -> None:
         """Saves the requests of a worker that is gone."""
         self._telemetry.worker_gone(worker.name)
-        if worker in self._free:
-            self._free.remove(worker)
-        running, ahead = worker.take_unfinished()
+        self._dispatcher.withdraw(worker)
+        running, ahead = worker.in_flight.take_all()
         again = []
         for request in running:
             request.attempts += 1
@@ -252,13 +211,12 @@ class Model:
         self.queue.put_back(again + [r for r in ahead if not r.answered])
         if self.queue and self._sweeper is None:
             self._sweep_later()
-        self._dispatch(time.monotonic())
+        self._dispatcher.run(time.monotonic())
 
     def _changed(self) -> None:
         """With no worker left that can be hoped for, those who wait are told why."""
         if not self.pool.hopeful and len(self.queue):
-            for request in self.queue.clear():
-                request.send(self._no_worker(request).chunk())
+            self._refuse_waiting()
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -273,11 +231,11 @@ class Model:
         busy = False
         for worker in self.pool.all_workers:
             busy = busy or bool(worker.busy)
-            for request in worker.expired(now):
+            for request in worker.in_flight.expired(now):
                 request.send(self._too_late("while it ran").chunk())
-            for request in worker.overdue(now, limit):
+            for request in worker.in_flight.overdue(now, limit):
                 request.send(self._no_response().chunk())
-            if worker.hung(now, limit):
+            if worker.in_flight.hung(now, limit):
                 _log.error("worker %s is hung (twice its response timeout): killed", worker.name)
                 worker.kill()
         if busy or self.queue:
@@ -332,7 +290,7 @@ class Model:
             self.pool.grow(change)
         else:
             self.pool.shrink(-change, slot)
-        self._free = [w for w in self._free if w in self.pool.workers]
+        self._dispatcher.keep(self.pool.workers)
 
     async def drain(self) -> None:
         """Accepts nothing more; returns when everything accepted is answered."""
@@ -346,7 +304,21 @@ class Model:
 
     def _refuse_waiting(self) -> None:
         for request in self.queue.clear():
-            request.send(self._no_worker(request).chunk())
+            if not self._hand_on(request):
+                request.send(self._no_worker(request).chunk())
+
+    def _hand_on(self, request: InferenceRequest) -> bool:
+        """Gives a request that named no version to the one that now answers by default."""
+        other = None if request.pinned else self.successor()
+        if other is None or other is self:
+            return False
+        deadline = request.deadline
+        try:
+            other.submit(request)
+        except ServeError:
+            return False
+        request.deadline = min(deadline, request.deadline)
+        return True
 
     async def close(self, at_once: bool = False) -> None:
         """Ends all workers; whoever still waits is told.
@@ -362,6 +334,6 @@ class Model:
         await self.pool.close()
         await self._end_launcher()
         self._refuse_waiting()  # those that a killed worker had, and that were to run again
-        for timer in (self._timer, self._sweeper):
-            if timer is not None:
-                timer.cancel()
+        self._dispatcher.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()

@@ -61,7 +61,7 @@ class Registry:
         self._names: dict[str, Versions] = {}
         self._claims: set[tuple[str, str]] = set()
         self._worker_numbers = itertools.count(config.initial_worker_port)
-        self._strict = config.compat == "strict"
+        self.strict = config.compat == "strict"
         self.snapshots = SnapshotWriter(config, lambda: self._names)
         self.draining = False
 
@@ -252,6 +252,10 @@ class Registry:
     def _all(self) -> list[Model]:
         return [m for v in self._names.values() for m in v.models.values()]
 
+    def _default(self, name: str) -> Model | None:
+        versions = self._names.get(name)
+        return None if versions is None else versions.models.get(versions.default)
+
     def _claim(self, name: str, version: str) -> None:
         """Two calls for one version at a time: only the first may go on."""
         versions = self._names.get(name)
@@ -315,10 +319,11 @@ class Registry:
             launcher.start,
             self._telemetry,
             launcher.close,
-            strict=self._strict,
+            strict=self.strict,
             loaded_at_startup=registration.at_startup,
         )
         model.workflow = registration.workflow
+        model.successor = lambda: self._default(name)
         return model
 
     async def _start(self, model: Model, registration: Registration) -> Registered:

@@ -23,8 +23,6 @@ _DEFAULT_RETRY_WINDOW_S = 300
 _DEFAULT_SCALE_DOWN_IDLE_S = 60
 _WITHOUT_EFFECT = frozenset(
     {
-        "asyncCommunication",
-        "continuousBatching",
         "maxNumSequence",
         "maxSequenceJobQueueSize",
         "sequenceBatching",
@@ -55,6 +53,8 @@ class ModelSettings:
         max_worker_memory_mb: So is one whose resident set, in MiB, is larger.
         idle_timeout_s: All workers are, if the model is idle for so long; None for never.
         handler: What the register call put in the place of the archive's handler; None for nothing.
+        asynchronous: Whether the handler is a coroutine function, whose requests run as tasks.
+        concurrency: How many requests a worker runs at the same time; 0 for one batch at a time.
     """
 
     min_workers: int
@@ -77,6 +77,8 @@ class ModelSettings:
     device_type: str = "cpu"
     device_ids: tuple[int, ...] | None = None
     handler: str | None = None
+    asynchronous: bool = False
+    concurrency: int = 0
 
 
 def resolve_settings(
@@ -97,11 +99,13 @@ def resolve_settings(
     low, high = _workers(registration, yaml, properties, server)
     if (most := _most_groups(yaml, server)) is not None:
         low, high = min(low, most), min(high, most)
+    batch_size = _first(given.batch_size, yaml.batch_size, properties.batch_size, 1)
+    queue_size = _first(yaml.job_queue_size or None, server.job_queue_size)
     client_ms, levels = yaml.client_timeout_in_mills, yaml.priority_levels or 0
     return ModelSettings(
         min_workers=low,
         max_workers=high,
-        batch_size=_first(given.batch_size, yaml.batch_size, properties.batch_size, 1),
+        batch_size=batch_size,
         max_batch_delay_ms=_first(
             given.max_batch_delay,
             yaml.max_batch_delay,
@@ -120,7 +124,7 @@ def resolve_settings(
             properties.startup_timeout,
             server.default_startup_timeout,
         ),
-        job_queue_size=_first(yaml.job_queue_size or None, server.job_queue_size),
+        job_queue_size=queue_size,
         client_timeout_s=client_ms / 1000 if client_ms else None,
         retry_window_s=_first(yaml.max_retry_timeout_in_sec, _DEFAULT_RETRY_WINDOW_S),
         retry_in_flight=_first(yaml.retry_in_flight, True),
@@ -134,7 +138,16 @@ def resolve_settings(
         device_type="gpu" if server.number_of_gpu and yaml.device_type != "cpu" else "cpu",
         device_ids=tuple(yaml.device_ids) if yaml.device_ids else None,
         handler=given.handler,
+        asynchronous=bool(yaml.async_communication),
+        concurrency=_concurrency(yaml, batch_size, queue_size),
     )
+
+
+def _concurrency(yaml: ModelConfig, batch_size: int, queue_size: int) -> int:
+    """A coroutine waits for others most of the time, so as many run as may wait in the queue."""
+    if yaml.async_communication:
+        return queue_size
+    return batch_size if yaml.continuous_batching else 0
 
 
 def without_effect(yaml: ModelConfig) -> list[str]:

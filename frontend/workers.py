@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from typing import Any, Protocol, cast
 
 from marserve.archiver.errors import MarserveError
+from marserve.frontend.in_flight import InFlight
 from marserve.frontend.process import ChildProcess, exit_cause, is_stopped
 from marserve.frontend.rendezvous import Rendezvous, write_now
 from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.worker import wire
 
 _LAST_WORDS_S = 0.2
+_ANY_BATCH = 1 << 30
 _SMOOTHING = 0.2  # weight of the newest batch in the moving average of batch times
 
 
@@ -51,25 +52,18 @@ class WorkerOwner(Protocol):
         """The handler reported metrics."""
 
 
-class _Batch:
-    __slots__ = ("began_at", "left", "overdue", "requests")
-
-    def __init__(self, requests: list[InferenceRequest], began_at: float) -> None:
-        self.requests = requests
-        self.left = len(requests)
-        self.began_at = began_at
-        self.overdue = False
-
-
 class Worker(asyncio.BufferedProtocol):
     """One loaded model in one process.
 
     Args:
         name: As in the logs, such as ``W-9000-model_1.0``.
         owner: Is told about answers.
+        in_flight: Keeps what it is sent; None for one batch at a time.
     """
 
-    def __init__(self, name: str, number: int, owner: WorkerOwner) -> None:
+    def __init__(
+        self, name: str, number: int, owner: WorkerOwner, in_flight: InFlight | None = None
+    ) -> None:
         self.name = name
         self.number = number
         self.started_at = time.time()
@@ -89,8 +83,7 @@ class Worker(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = wire.Decoder()
         self._loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._in_flight: dict[str, InferenceRequest] = {}
-        self._batches: deque[_Batch] = deque()
+        self._in_flight = InFlight() if in_flight is None else in_flight
         self._idle = asyncio.Event()
         self._idle.set()
         self._forget_caller = self._caller_gone
@@ -145,8 +138,7 @@ class Worker(asyncio.BufferedProtocol):
     @property
     def responsive(self) -> bool:
         """Whether an answer can be hoped for: neither late with one, nor stopped by a signal."""
-        late = bool(self._batches) and self._batches[0].overdue
-        return self.ready and not late and not any(map(is_stopped, self.pids))
+        return self.ready and not self._in_flight.late and not any(map(is_stopped, self.pids))
 
     @property
     def pids(self) -> list[int]:
@@ -163,7 +155,19 @@ class Worker(asyncio.BufferedProtocol):
     @property
     def busy(self) -> int:
         """Batches that were sent and are not yet answered."""
-        return len(self._batches)
+        return len(self._in_flight.batches)
+
+    @property
+    def concurrency(self) -> int:
+        """How many requests it takes at the same time; 0 for one batch at a time."""
+        return self._in_flight.concurrency
+
+    @property
+    def room(self) -> int:
+        """How many more requests it takes now; a large number for any batch."""
+        if self._in_flight.concurrency:
+            return max(0, self._in_flight.concurrency - len(self._in_flight.requests))
+        return 0 if self._in_flight.batches else _ANY_BATCH
 
     def send(self, requests: list[InferenceRequest], now: float) -> None:
         """Sends a batch; the answers go to the requests' callers."""
@@ -172,17 +176,16 @@ class Worker(asyncio.BufferedProtocol):
         for request in requests:
             request.sent_at = now
             request.on_cancel = self._forget_caller
-            self._in_flight[request.id] = request
             heads.append(wire.Request(request.id, request.command, request.headers, request.parts))
             bodies += request.bodies
         self.served += len(requests)
-        self._batches.append(_Batch(requests, now))
+        self._in_flight.add(requests, now)
         self._idle.clear()
         frames = wire.encode(wire.Predict(heads), bodies)
         for rank in self.ranks:
             if not rank.follows:
                 rank._write(frames)
-        if self._rendezvous.is_worth_it(len(self._in_flight) == 1, self._handler_s):
+        if self._rendezvous.is_worth_it(len(self._in_flight.requests) == 1, self._handler_s):
             self._exchange(frames)
         else:
             self._write(frames)
@@ -193,30 +196,10 @@ class Worker(asyncio.BufferedProtocol):
             if each._greeted and not self.fixed_threads:  # else its first message will say so
                 each._write(wire.encode(wire.Threads(threads)))
 
-    def overdue(self, now: float, timeout_s: float) -> list[InferenceRequest]:
-        """Returns the requests of a batch that has just run out of its response time, once."""
-        if not self._batches:
-            return []
-        batch = self._batches[0]
-        if batch.overdue or now - batch.began_at < timeout_s:
-            return []
-        batch.overdue = True
-        return [r for r in batch.requests if r.id in self._in_flight]
-
-    def hung(self, now: float, timeout_s: float) -> bool:
-        """Tells whether the running batch has taken more than twice its response time."""
-        return bool(self._batches) and now - self._batches[0].began_at >= 2 * timeout_s
-
-    def expired(self, now: float) -> list[InferenceRequest]:
-        """Returns the requests in flight whose own deadline has passed."""
-        return [r for r in self._in_flight.values() if r.deadline <= now and not r.answered]
-
-    def take_unfinished(self) -> tuple[list[InferenceRequest], list[InferenceRequest]]:
-        """Empties the worker; returns the requests of the running batch, and those sent ahead."""
-        alive = [[r for r in batch.requests if r.id in self._in_flight] for batch in self._batches]
-        self._in_flight.clear()
-        self._batches.clear()
-        return (alive[0] if alive else []), [r for batch in alive[1:] for r in batch]
+    @property
+    def in_flight(self) -> InFlight:
+        """What it was sent and has not answered."""
+        return self._in_flight
 
     # -- protocol --------------------------------------------------------------------------------
 
@@ -264,7 +247,7 @@ class Worker(asyncio.BufferedProtocol):
 
         Not if other ranks run the batch as well: one that stops alone would keep them waiting.
         """
-        if request.id in self._in_flight and all(rank.follows for rank in self.ranks):
+        if request.id in self._in_flight.requests and all(rank.follows for rank in self.ranks):
             self._write(wire.encode(wire.Cancel([request.id])))
 
     def _settle(self, error: LoadError | None) -> None:
@@ -295,11 +278,11 @@ class Worker(asyncio.BufferedProtocol):
         for reply in replies:
             data: wire.Buffer = body if reply.size == len(body) else body[at : at + reply.size]
             at += reply.size
-            request = self._in_flight.get(reply.id)
+            request = self._in_flight.requests.get(reply.id)
             if request is None:
                 continue
             if reply.last:
-                del self._in_flight[reply.id]
+                del self._in_flight.requests[reply.id]
                 self._owner.request_done(request, reply)
             if reply.failure is None:
                 chunk = Chunk(
@@ -309,24 +292,22 @@ class Worker(asyncio.BufferedProtocol):
                 chunk = self._owner.failure_chunk(reply)
             request.send(chunk)
             if reply.last:
-                self._count_down()
+                self._count_down(request)
+            else:
+                self._in_flight.heard(request, time.monotonic())
 
-    def _count_down(self) -> None:
-        """One more request of the running batch is done; batches are answered in their order."""
-        batch = self._batches[0]
-        batch.left -= 1
-        if batch.left:
-            return
-        self._batches.popleft()
+    def _count_down(self, request: InferenceRequest) -> None:
+        """One more request of its batch is done."""
         now = time.monotonic()
+        batch = self._in_flight.done(request, now)
+        if batch is None:
+            return
         took = now - batch.began_at
         if self.batch_time_s == float("inf"):
             self.batch_time_s = took
         self.batch_time_s += _SMOOTHING * (took - self.batch_time_s)
         self._owner.batch_done(batch.requests, took, self._handler_s)
-        if self._batches:
-            self._batches[0].began_at = now
-        else:
+        if not self._in_flight.batches:
             self.idle_since = now
             self._idle.set()
         self._owner.worker_free(self)

@@ -104,6 +104,7 @@ class Context:
         self.request_processor: list[RequestProcessor] = [RequestProcessor({})]
         self.stopping_criteria: list[Callable[[Any], Any] | None] | None = None
         self.cl_socket: Any = None
+        self.cache: dict[str, Any] = {}
         self.emit: Callable[[int, object], None] = _no_emit
         environ = os.environ
         default = "ts_request_sequence_"

@@ -32,15 +32,16 @@ class Channel:
                 return None
         return self._pending.popleft()
 
+    def arrived(self) -> list[tuple[wire.Message, bytearray]]:
+        """Returns the messages that are there already."""
+        self._take()
+        messages = list(self._pending)
+        self._pending.clear()
+        return messages
+
     def cancelled(self) -> list[str]:
         """Returns which requests were cancelled, as far as can be known without waiting."""
-        buffer = self._decoder.get_buffer()
-        try:
-            count = self._sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            count = 0
-        del buffer
-        self._pending.extend(self._decoder.commit(count) if count else ())
+        self._take()
         ids = [i for m, _ in self._pending if isinstance(m, wire.Cancel) for i in m.ids]
         if ids:
             kept = [each for each in self._pending if not isinstance(each[0], wire.Cancel)]
@@ -60,6 +61,16 @@ class Channel:
                 sent -= len(views.pop(0))
             if sent:
                 views[0] = views[0][sent:]
+
+    def _take(self) -> None:
+        """Reads what can be read without waiting."""
+        buffer = self._decoder.get_buffer()
+        try:
+            count = self._sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            count = 0
+        del buffer
+        self._pending.extend(self._decoder.commit(count) if count else ())
 
     def _read(self) -> bool:
         """Waits for bytes; false at the end of the stream."""

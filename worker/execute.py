@@ -71,7 +71,7 @@ class Executor:
             requests: The batch; all of one command.
             body: Bytes of all parts of all requests, end to end.
         """
-        rows = self._rows(requests, body)
+        rows = self.rows(requests, body)
         self._streamed.clear()
         try:
             return self._attempt(requests, rows)
@@ -80,7 +80,7 @@ class Executor:
             if len(requests) == 1 or lost:
                 return [self._failed(r, error) for r in requests]
             _log(error, f"batch of {len(requests)} failed; its requests run one by one")
-        rows = self._rows(requests, body)  # anew: the handler may have changed what it was given
+        rows = self.rows(requests, body)  # anew: the handler may have changed what it was given
         return [self._alone(r, row) for r, row in zip(requests, rows, strict=True)]
 
     def _alone(self, request: Request, row: dict[str, Any]) -> Answer:
@@ -91,20 +91,35 @@ class Executor:
         except BaseException as error:
             return self._failed(request, error)
 
-    def _attempt(self, requests: list[Request], rows: list[dict[str, Any]]) -> list[Answer]:
-        context = self._context
+    def begin(self, requests: list[Request]) -> None:
+        """Makes these the batch that the context speaks of."""
         self._batch = requests
-        context.begin([r.id for r in requests], [_headers(r) for r in requests], self._stream)
-        results = self._handle(rows, context)
-        _check(results, len(requests))
+        headers = [_headers(r) for r in requests]
+        self._context.begin([r.id for r in requests], headers, self._stream)
+
+    def answers(self, results: Any) -> list[Answer]:
+        """Returns the last chunk of each answer of the batch begun.
+
+        Raises:
+            ResultError: If there is not one result a request.
+        """
+        _check(results, len(self._batch))
+        processors = self._context.request_processor
         return [
             self._answer(request, result, processor)
-            for request, result, processor in zip(
-                requests, results, context.request_processor, strict=True
-            )
+            for request, result, processor in zip(self._batch, results, processors, strict=True)
         ]
 
-    def _rows(self, requests: list[Request], body: bytearray) -> list[dict[str, Any]]:
+    def failure(self, request: Request, error: BaseException) -> Answer:
+        """Returns the answer to a request for which the handler raised; the log gets the cause."""
+        return self._failed(request, error)
+
+    def _attempt(self, requests: list[Request], rows: list[dict[str, Any]]) -> list[Answer]:
+        self.begin(requests)
+        return self.answers(self._handle(rows, self._context))
+
+    def rows(self, requests: list[Request], body: bytearray) -> list[dict[str, Any]]:
+        """Returns what the handler gets: one dict of decoded parts a request."""
         if len(requests) == 1 and len(requests[0].parts) == 1:  # the whole body, uncopied
             part = requests[0].parts[0]
             return [{part.name: decode_value(part.content_type, body, self._decode)}]

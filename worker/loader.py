@@ -30,13 +30,16 @@ BUILTIN = {
 }
 
 
-def load_handler(handler: str, model_dir: str, context: Context) -> Handle:
+def load_handler(
+    handler: str, model_dir: str, context: Context, concurrent: bool = False
+) -> Handle:
     """Imports a handler and lets it initialize itself.
 
     Args:
         handler: ``module`` or ``module.py``, maybe with ``:function`` or ``:Class``; or a built-in.
         model_dir: Directory of the unpacked archive; its files can be imported by the handler.
         context: Passed to the handler's own initialization.
+        concurrent: Whether the entry point must be, and stays, a coroutine function.
 
     Returns:
         What is called with the rows of a batch and the context.
@@ -46,7 +49,12 @@ def load_handler(handler: str, model_dir: str, context: Context) -> Handle:
         Exception: Whatever the handler's own code raises while it is imported or initialized.
     """
     module, entry = _find(handler, model_dir)
-    return _synchronous(_entry_point(module, handler, entry, context))
+    handle = _entry_point(module, handler, entry, context)
+    if concurrent and not inspect.iscoroutinefunction(handle):
+        raise HandlerLoadError(
+            f'handler "{handler}": asyncCommunication: true needs "async def handle"'
+        )
+    return handle if concurrent else _synchronous(handle)
 
 
 def preload_handler(handler: str, model_dir: str) -> None:
@@ -115,7 +123,7 @@ def _entry_point(module: ModuleType, handler: str, entry: str, context: Context)
     if inspect.isclass(found):
         return _instantiate(found, context)
     if callable(found):
-        found(None, context)  # function style: called once without data to initialize itself
+        _synchronous(found)(None, context)  # type: ignore[arg-type]  # function style: called once without data to initialize itself
         return found  # type: ignore[no-any-return]
     if entry:
         raise HandlerLoadError(f'handler "{handler}": {module.__name__} has no "{entry}"')

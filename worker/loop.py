@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from marserve.archiver.errors import MarserveError
 from marserve.handlers.context import Context
 from marserve.handlers.metrics import HandlerMetrics
 from marserve.worker import compat, wire
+from marserve.worker.asynchronous import Concurrent
 from marserve.worker.channel import Channel
-from marserve.worker.execute import CallersGone, Executor, out_of_memory
+from marserve.worker.continuous import ContinuousBatch
+from marserve.worker.execute import Answer, CallersGone, Executor, out_of_memory
 from marserve.worker.loader import load_handler
 from marserve.worker.redaction import plain, without_paths
 
@@ -44,22 +49,36 @@ class Loop:
             load.model_config,
         )
         self._rank = load.rank
-        handle = load_handler(load.handler, load.model_dir, context)
+        self._concurrent = bool(load.model_config.get("asyncCommunication"))
+        self._continuous = bool(load.model_config.get("continuousBatching"))
+        handle = load_handler(load.handler, load.model_dir, context, self._concurrent)
+        self._context = context
         self.follow: Callable[[], None] | None = _follow(handle) if load.rank else None
-        self._executor = Executor(
-            _enveloped(handle, load.envelope),
-            context,
-            self._emit,
-            load.decode_input_request,
-            load.max_response_bytes,
+        self._handle = _enveloped(handle, load.envelope)
+        self._make_executor = partial(
+            Executor,
+            self._handle,
+            emit=self._emit,
+            decode=load.decode_input_request,
+            max_response_bytes=load.max_response_bytes,
             rerun=load.ranks == 1 or _follow(handle) is not None,
         )
+        self._executor = self._make_executor(context)
+        self._sending = threading.Lock()
         self._gauged_at = 0.0
         self._requests: list[wire.Request] = []
         self._gone: set[str] = set()
 
     def run(self) -> None:
         """Answers batches until the server closes the socket."""
+        if self._concurrent:
+            self._run_concurrently()
+        elif self._continuous:
+            self._run_continuously()
+        else:
+            self._run_in_turn()
+
+    def _run_in_turn(self) -> None:
         while (received := self._channel.receive()) is not None:
             message, body = received
             if isinstance(message, wire.Predict):
@@ -67,37 +86,81 @@ class Loop:
             elif isinstance(message, wire.Threads):
                 _set_threads(message.count)
 
+    def _run_continuously(self) -> None:
+        """Between two steps, what has arrived is let in and who has gone is let go."""
+        batch = ContinuousBatch(self._executor, self._handle, self._context)
+        while True:
+            received = self._channel.arrived() if batch else [self._channel.receive()]
+            requests: list[wire.Request] = []
+            bodies, gone = bytearray(), list[str]()
+            for each in received:
+                if each is None:
+                    return
+                message, body = each
+                if isinstance(message, wire.Predict):
+                    if message.requests[0].command == "describe":
+                        self._predict(message.requests, body)
+                    else:
+                        requests += message.requests
+                        bodies += body
+                elif isinstance(message, wire.Cancel):
+                    gone += message.ids
+                elif isinstance(message, wire.Threads):
+                    _set_threads(message.count)
+            batch.drop(gone)
+            if batch or requests:
+                begin = time.perf_counter()
+                answers = batch.step(requests, bodies)
+                self._answer(answers, time.perf_counter() - begin)
+                batch.drop(gone)
+
+    def _run_concurrently(self) -> None:
+        concurrent = Concurrent(
+            self._channel,
+            self._handle,
+            self._context,
+            self._make_executor,
+            self._answer,
+            _set_threads,
+        )
+        asyncio.run(concurrent.run())
+
     def _predict(self, requests: list[wire.Request], body: bytearray) -> None:
         self._metrics.set_request_ids(",".join(r.id for r in requests))
         self._requests = requests
         self._gone.clear()
         begin = time.perf_counter()
-        answers = self._executor.run(requests, body)
+        self._answer(self._executor.run(requests, body), time.perf_counter() - begin)
+
+    def _answer(self, answers: list[Answer], took_s: float) -> None:
+        """Sends the answers of one batch, or of one step of it."""
         if self._rank:  # rank 0 answers, and reports
             self._metrics.drain()
             return
-        end = time.perf_counter()
-        self._gauge(begin, end)
+        self._gauge(time.perf_counter(), took_s)
         buffers = self._metric_frames()
-        replies = wire.Replies([reply for reply, _ in answers], end - begin)
+        replies = wire.Replies([reply for reply, _ in answers], took_s)
         buffers += wire.encode(replies, [data for _, data in answers if len(data)])
-        self._channel.send_buffers(buffers)
+        with self._sending:
+            self._channel.send_buffers(buffers)
 
     def _emit(self, reply: wire.Reply, data: wire.Buffer) -> None:
         """Sends a piece of an answer, unless its caller is gone; with all gone, work ends here."""
         if self._rank:
             return
-        self._gone.update(self._channel.cancelled())
-        if all(request.id in self._gone for request in self._requests):
-            raise CallersGone
-        if reply.id in self._gone:
-            return
-        self._channel.send(wire.Replies([reply]), [data])
+        if not (self._concurrent or self._continuous):  # where tasks are cancelled, or steps end
+            self._gone.update(self._channel.cancelled())
+            if all(request.id in self._gone for request in self._requests):
+                raise CallersGone
+            if reply.id in self._gone:
+                return
+        with self._sending:
+            self._channel.send(wire.Replies([reply]), [data])
 
-    def _gauge(self, begin: float, end: float) -> None:
-        if end - self._gauged_at > _GAUGE_INTERVAL_S:
-            self._gauged_at = end
-            self._metrics.add_time("PredictionTime", round((end - begin) * 1e3, 2), None, "ms")
+    def _gauge(self, now: float, took_s: float) -> None:
+        if now - self._gauged_at > _GAUGE_INTERVAL_S:
+            self._gauged_at = now
+            self._metrics.add_time("PredictionTime", round(took_s * 1e3, 2), None, "ms")
 
     def _metric_frames(self) -> list[wire.Buffer]:
         """What was reported goes out before the answer, so that a client finds it counted."""

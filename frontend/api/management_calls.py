@@ -92,7 +92,11 @@ async def set_default(registry: Registry, name: str, version: str) -> Done:
     """Makes a version the one that requests without a version get."""
     registry.set_default(name, version)
     await registry.snapshots.save()
-    return Done(f'Default version successfully updated for model "{name}" to "{version}"')
+    done = f'Default version successfully updated for model "{name}" to "{version}"'
+    model = registry.resolve(name, version)
+    if not (registry.strict or model.scaler.servable or model.scaler.dormant):
+        done += ". It has no worker that is ready: requests get 503, or wait, until it has one"
+    return Done(done)
 
 
 async def unregister(registry: Registry, name: str, version: str | None) -> Done:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.running import BIN, SERVICES, Answer, Running, running
 
+STEPS = SERVICES / "workflow" / "steps.py"
 SPECS = {
     "chain": "models: {shout: {url: echo.mar}}\ndag: {first: [shout], shout: [upper]}",
     "diamond": "dag: {first: [upper, length], upper: [join], length: [join]}",
@@ -28,7 +29,7 @@ def pack(store: Path, name: str, spec: str) -> None:
     file = store.parent / f"{name}.yaml"
     file.write_text(spec)
     command = [str(BIN / "archive-workflow"), "--workflow-name", name, "--spec-file", str(file)]
-    command += ["--handler", str(SERVICES / "steps.py"), "--export-path", str(store), "-f"]
+    command += ["--handler", str(STEPS), "--export-path", str(store), "-f"]
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -48,7 +49,7 @@ def flows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def pack_function(store: Path, function: str) -> None:
     command = [str(BIN / "archive-model"), "--model-name", function, "--version", "1.0"]
-    command += ["--handler", f"{SERVICES / 'steps.py'}:{function}", "--export-path", str(store)]
+    command += ["--handler", f"{STEPS}:{function}", "--export-path", str(store)]
     subprocess.run(command, check=True, capture_output=True)
 
 

@@ -64,7 +64,7 @@ async def test_requests_that_wait_bring_a_worker_and_idleness_takes_it() -> None
     second = await world.ready()
     second.idle_since = 1001.0
     small.queue.clear()
-    first.take_unfinished()
+    first.in_flight.take_all()
     first.idle_since = 1050.0
     assert [scaler.look(1060.9), scaler.look(1061.0)] == [0, -1]
     assert small.pool.workers == [first]  # the one that was of use last

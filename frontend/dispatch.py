@@ -1,0 +1,85 @@
+"""Batches to workers that have room: called whenever there is a new request or a worker is free."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from marserve.frontend.batching import BatchQueue
+from marserve.frontend.workers import Worker
+
+_FAST_BATCH_S = 0.002  # below this the way to the worker costs as much as the work: send ahead
+
+
+class Dispatcher:
+    """Hands the requests of one queue to the workers of one model.
+
+    Args:
+        queue: Where they wait.
+        workers: Returns all wanted workers.
+    """
+
+    def __init__(self, queue: BatchQueue, workers: Callable[[], list[Worker]]) -> None:
+        self.free: list[Worker] = []
+        self._queue = queue
+        self._workers = workers
+        self._timer: asyncio.TimerHandle | None = None
+
+    def run(self, now: float) -> None:
+        """Gives batches to free workers, as far as there are both."""
+        queue, free = self._queue, self.free
+        while free:
+            if free[-1].stopping:
+                free.pop()  # it has just died
+                continue
+            batch = queue.cut(now, free[-1].room)
+            if not batch:
+                break
+            worker = free.pop()  # first: it may have answered when send returns
+            worker.send(batch, now)
+            if worker.concurrency:
+                self.offer(worker)
+        if not queue:
+            return
+        if free:
+            self._wake_at(queue.due(), now)
+        elif queue.full():
+            self._send_ahead(now)
+
+    def offer(self, worker: Worker) -> None:
+        """Notes that a worker may have room; those that run many at a time take turns."""
+        if worker.room and worker not in self.free:
+            self.free.insert(0 if worker.concurrency else len(self.free), worker)
+
+    def withdraw(self, worker: Worker) -> None:
+        """Forgets a worker."""
+        if worker in self.free:
+            self.free.remove(worker)
+
+    def keep(self, workers: list[Worker]) -> None:
+        """Forgets all workers but these."""
+        self.free = [worker for worker in self.free if worker in workers]
+
+    def close(self) -> None:
+        """Stops the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _send_ahead(self, now: float) -> None:
+        """A worker with a fast handler gets its next batch while it has one, so it never waits."""
+        for worker in self._workers():
+            if worker.busy == 1 and worker.batch_time_s < _FAST_BATCH_S and not worker.stopping:
+                batch = self._queue.cut(now)
+                if not batch:
+                    return
+                worker.send(batch, now)
+
+    def _wake_at(self, when: float, now: float) -> None:
+        self.close()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0.0, when - now), self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        self.run(time.monotonic())
