@@ -26,6 +26,11 @@ _EXPIRING = ("management", "inference")
 _BEARER = re.compile(r"Bearer\s+(\S+)")
 _KEY_BYTES = 24
 _REFUSED = "Token either incorrect, expired, or not provided correctly"
+_HOW = (
+    "No Authorization header came with the request: send 'Authorization: Bearer KEY' with the {}"
+    f" key of {KEY_FILE}, which is where the server was started; --disable-token-auth serves"
+    " without keys"
+)
 
 
 class TokenAuth:
@@ -77,7 +82,8 @@ class TokenAuth:
         given = authorization or ""
         known = given.isascii() and hmac.compare_digest(given, self._header[kind])
         if not (known or self._matches(kind, given)) or self._clock() >= self._expiry[kind]:
-            raise InvalidKey(f"Token Authorization failed. {_REFUSED}")
+            hint = "" if given else f". {_HOW.format(kind)}"
+            raise InvalidKey(f"Token Authorization failed. {_REFUSED}{hint}")
 
     def renew(self, kind: str, authorization: str | None) -> None:
         """Replaces a key and writes the file anew.

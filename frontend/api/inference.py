@@ -75,13 +75,15 @@ async def invoke(exchange: Exchange) -> web.StreamResponse:
 
 
 async def invoke_default(exchange: Exchange) -> web.StreamResponse:
-    """``/invocations``: the model that the query names, or the only one there is."""
+    """``/invocations``: the model named in the query, or the only one named at start, or at all."""
     name = exchange.query.get("model_name")
     if not name:
         models = exchange.services.registry.default_models()
-        if len(models) != 1:
+        named = [model for model in models if model.loaded_at_startup]
+        only = named if len(named) == 1 else models
+        if len(only) != 1:
             raise BadRequest("Parameter model_name is required.")
-        name = models[0].name
+        name = only[0].name
     return await _infer(exchange, checked_name(name), "predict", {}, query_counts=True)
 
 

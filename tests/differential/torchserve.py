@@ -56,13 +56,16 @@ def environment() -> Path:
 class TorchServe(Running):
     """TorchServe in the foreground, over the same model store and settings as ours."""
 
+    snapshots: bool = False
+
     def start(self) -> TorchServe:
         lines = [f"{k}_address=http://127.0.0.1:{p}" for k, p in self.ports.items()]
         lines += [f"grpc_{kind}_port={free_port()}" for kind in ("inference", "management")]
         lines.append(f"initial_worker_port={free_port()}")
         (self.root / "config.properties").write_text("\n".join([*lines, self.properties, ""]))
         home = environment()
-        command = [str(home / "bin/torchserve"), "--start", "--foreground", "--ncs"]
+        command = [str(home / "bin/torchserve"), "--start", "--foreground"]
+        command += [] if self.snapshots else ["--ncs"]
         command += ["--ts-config", "config.properties", "--model-store", str(self.store)]
         command += [*self.arguments]
         temp = str(self.root / "tmp")
