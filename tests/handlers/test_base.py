@@ -151,6 +151,38 @@ class TestSerialized:
 
         assert ask(load(archive, serializedFile="m.pt"), [[5]]) == [[5.0]]
 
+    def test_a_program_of_torch_export(self, archive: Path) -> None:
+        rows = {"input": {0: torch.export.Dim("rows")}}
+        program = torch.export.export(torch.nn.Softplus(), (torch.ones(2, 1),), dynamic_shapes=rows)
+        torch.export.save(program, archive / "m.pt2")
+
+        (one, two) = ask(load(archive, serializedFile="m.pt2"), [[0.0], [1.0]])
+
+        assert [one[0], two[0]] == pytest.approx([0.6931, 1.3133], abs=1e-3)
+
+    def test_onnx(self, archive: Path) -> None:
+        from onnx import TensorProto, helper, save
+
+        graph = helper.make_graph(
+            [helper.make_node("Softplus", ["x"], ["y"])],
+            "softplus",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 1])],
+        )
+        opset = [helper.make_opsetid("", 18)]
+        save(helper.make_model(graph, opset_imports=opset, ir_version=10), archive / "m.onnx")
+
+        (one, two) = ask(load(archive, serializedFile="m.onnx"), [[0.0], [1.0]])
+
+        assert [one[0], two[0]] == pytest.approx([0.6931, 1.3133], abs=1e-3)
+
+    @pytest.mark.parametrize("name", ["m.onnx", "m.pt2"])
+    def test_a_damaged_program_is_named(self, archive: Path, name: str) -> None:
+        (archive / name).write_bytes(b"something else")
+
+        with pytest.raises(HandlerLoadError, match=f"{name}: is no"):
+            load(archive, serializedFile=name)
+
     @pytest.mark.parametrize(
         ("model", "message"),
         [
