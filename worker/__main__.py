@@ -8,7 +8,7 @@ import sys
 
 from marserve.worker.channel import Channel
 from marserve.worker.loop import serve
-from marserve.worker.ranks import begin_rank, is_rank
+from marserve.worker.ranks import begin_rank, end_rank, is_rank
 
 
 def work(fd: int) -> int:
@@ -33,4 +33,7 @@ def work(fd: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(work(int(sys.argv[1])))
+    status = work(int(sys.argv[1]))
+    if is_rank():
+        end_rank(status)
+    sys.exit(status)

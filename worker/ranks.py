@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
+from typing import NoReturn
 
 STORE = "MARSERVE_RANK_STORE"
 """Names the file by which the ranks of a worker find each other; only ranks have it."""
@@ -26,3 +29,11 @@ def begin_rank() -> None:
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.setpgid(0, 0)
+
+
+def end_rank(status: int) -> NoReturn:
+    """Ends this process; an orderly end of the interpreter would wait for ranks that are gone."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -15,6 +15,7 @@ RUNNERS = {
     "openvino": "marserve.handlers.runners.openvino",
     "aot_inductor": "marserve.handlers.runners.aot_inductor",
     "exported": "marserve.handlers.runners.exported",
+    "parallel": "marserve.handlers.runners.parallel",
 }
 TRANSFORMS = {"unpadded": "marserve.handlers.runners.unpadded"}
 
