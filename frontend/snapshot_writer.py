@@ -84,4 +84,4 @@ class SnapshotWriter:
                 write_snapshot, self._config.log_location, kind, settings, document
             )
         except OSError as error:
-            _log.warning("no %s snapshot could be written: %s", kind, error)
+            _log.warning("the %s snapshot cannot be written: %s", kind, error)

@@ -267,3 +267,17 @@ def test_what_cannot_be_checked_is_wrong_usage(tmp_path: Path) -> None:
         done = subprocess.run([*command, str(argument)], check=False, capture_output=True)
 
         assert 2 == done.returncode
+
+
+def test_a_workflow_is_checked_like_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("models:\n  a:\n    url: a.mar\ndag:\n  a: [last]\n")
+    (tmp_path / "functions.py").write_text("def last(data, context):\n    return data\n")
+    command = [str(BIN / "archive-workflow"), "--workflow-name", "flow", "--spec-file", "spec.yaml"]
+    command += ["--handler", "functions.py"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    (tmp_path / "broken.war").write_text("no archive")
+
+    assert (0, []) == check(tmp_path / "flow.war")
+    status, findings = check(tmp_path / "broken.war")
+    assert 1 == status
+    assert ["broken.war"] == [item["file"] for item in findings]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,35 @@ def test_a_start_without_a_file_restores_what_was_started_so(
     assert restored == ("models are restored from" in out)
     if "b.mar" in arguments:
         assert "was started with a.mar, not b.mar" in out
+
+
+def test_many_changes_leave_few_files_and_the_last_one_is_right(server: Running) -> None:
+    server.pack("a", "echo")
+    server.start()
+    server.manage("POST", "/models?url=a.mar")
+    numbers = [1, 2] * 16
+    with ThreadPoolExecutor(8) as pool:
+        list(
+            pool.map(
+                lambda n: server.manage("PUT", f"/models/a?min_worker=0&max_worker={n}"), numbers
+            )
+        )
+    most = server.describe("a")["maxWorkers"]
+    paths = snapshots(server)
+    written = json.loads(content(paths[-1])["model_snapshot"])["models"]["a"]["1.0"]
+
+    assert most == written["maxWorkers"]
+    assert len(paths) <= 20
+    assert [] == [path.name for path in paths[0].parent.iterdir() if path.suffix != ".cfg"]
+
+
+def test_where_nothing_can_be_written_models_are_served_all_the_same(server: Running) -> None:
+    (server.root / "logs").mkdir()
+    (server.root / "logs" / "config").write_text("a file in the place of the folder")
+    server.pack("a", "echo")
+    server.start()
+    registered = server.manage("POST", "/models?url=a.mar&initial_workers=1")
+
+    assert 200 == registered.status
+    assert "x" == server.predict("a", "x").text
+    assert "the startup snapshot cannot be written" in server.console
