@@ -11,9 +11,11 @@ from marserve.frontend.priorities import level_of
 from marserve.frontend.types import InferenceRequest
 
 
-def request(name: str, priority: int = 0, rows: int = 1, **headers: str) -> InferenceRequest:
+def request(
+    name: str, priority: int = 0, rows: int = 1, headers: dict[str, str] | None = None
+) -> InferenceRequest:
     return InferenceRequest(
-        name, "predict", headers, [], [], Collected(), rows=rows, priority=priority
+        name, "predict", headers or {}, [], [], Collected(), rows=rows, priority=priority
     )
 
 
@@ -93,13 +95,13 @@ def test_deadlines_and_retries_keep_the_order() -> None:
     ],
 )
 def test_level_of_a_request(headers: dict[str, str], own: int, level: int) -> None:
-    assert level_of(request("r", own, **headers), levels=3, default=2) == level
+    assert level_of(request("r", own, headers=headers), levels=3, default=2) == level
 
 
 @pytest.mark.parametrize("text", ["-1", "high", "", "1.5"])
 def test_what_is_no_level_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match=r"must be 1 \(first\) to 3"):
-        level_of(request("r", **{"X-Marserve-Priority": text}), levels=3, default=2)
+        level_of(request("r", headers={"X-Marserve-Priority": text}), levels=3, default=2)
 
 
 def test_rows_fill_a_batch() -> None:
