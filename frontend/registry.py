@@ -252,10 +252,6 @@ class Registry:
     def _all(self) -> list[Model]:
         return [m for v in self._names.values() for m in v.models.values()]
 
-    def _default(self, name: str) -> Model | None:
-        versions = self._names.get(name)
-        return None if versions is None else versions.models.get(versions.default)
-
     def _claim(self, name: str, version: str) -> None:
         """Two calls for one version at a time: only the first may go on."""
         versions = self._names.get(name)
@@ -323,7 +319,6 @@ class Registry:
             loaded_at_startup=registration.at_startup,
         )
         model.workflow = registration.workflow
-        model.successor = lambda: self._default(name)
         return model
 
     async def _start(self, model: Model, registration: Registration) -> Registered:

@@ -72,6 +72,7 @@ class Versions:
         """A version was registered; it gets no traffic by itself."""
         self.models[model.version] = model
         model.mirror = self._mirror
+        model.successor = lambda: self.models.get(self.default)
 
     def remove(self, version: str) -> None:
         """Forgets a version and what the rules say of it."""

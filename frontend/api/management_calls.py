@@ -94,7 +94,7 @@ async def set_default(registry: Registry, name: str, version: str) -> Done:
     await registry.snapshots.save()
     done = f'Default version successfully updated for model "{name}" to "{version}"'
     model = registry.resolve(name, version)
-    if not (registry.strict or model.scaler.servable or model.scaler.dormant):
+    if not (registry.strict or model.pool.ready or model.scaler.dormant):
         done += ". It has no worker that is ready: requests get 503, or wait, until it has one"
     return Done(done)
 

@@ -99,7 +99,7 @@ async def test_names_of_models_without_workers_are_for_those_with_a_key(start: S
     os.kill(worker.pids[0], signal.SIGSTOP)
     try:
         async with asyncio.timeout(10):
-            while (await server.json("/health/ready"))[0] == 200:
+            while (await server.json("/health/ready"))[0] == 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         stranger = await server.json("/health/ready")
         keys = json.loads(server.services.auth.path.read_text())
