@@ -32,8 +32,9 @@ class _SafeFile:
         from safetensors import safe_open
 
         self._open: Callable[[], Any] = lambda: safe_open(path, "pt")
-        self._mapped = self._open()
-        self._read = self._open()  # apart, so that what was only copied from does not stay mapped
+        self._mapped: Any = self._open()
+        # Apart, so that what was only copied from does not stay mapped.
+        self._read: Any = self._open()
 
     def names(self) -> Iterator[str]:
         yield from self._mapped.keys()

@@ -9,6 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import FileStore
 
 from marserve.archiver.errors import HandlerLoadError
 
@@ -66,7 +67,7 @@ class Grid:
         backend = "nccl" if device.type == "cuda" else "gloo"
         try:
             if not dist.is_initialized():
-                store = dist.FileStore(os.environ[STORE], world)
+                store = FileStore(os.environ[STORE], world)
                 dist.init_process_group(
                     backend, store=store, rank=place.rank, world_size=world, timeout=_LOADING
                 )

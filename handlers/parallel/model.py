@@ -73,7 +73,7 @@ def _parameters_without_memory() -> Iterator[None]:
             param = nn.Parameter(param.to("meta"), requires_grad=False)
         register(module, name, param)
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -175,7 +175,8 @@ def _take_stage(module: Any, plan: Plan, grid: Grid) -> set[nn.Module]:
     kept = nn.ModuleList(list(layers)[first:last])
     base.set_submodule(plan.layers, kept)
     for index, layer in enumerate(kept):
-        for part in layer.modules():
+        parts: Iterator[Any] = layer.modules()
+        for part in parts:
             if hasattr(part, "layer_idx"):
                 part.layer_idx = index  # where its keys and values are in this rank's cache
     if place.stage:
@@ -228,6 +229,7 @@ class _Filler:
         self._place = place
         self._filled: dict[int, nn.Parameter] = {}
         self._missing: list[str] = []
+        self._emptied: list[nn.Parameter] = []  # kept, so that no other object gets their ids
 
     def fill(self) -> None:
         """Fills all parameters, and the buffers that were saved.
@@ -258,7 +260,7 @@ class _Filler:
         if known is None:
             value = self._value(owner, name, empty, aliases[id(empty)])
             self._filled[id(empty)] = known = nn.Parameter(value, requires_grad=False)
-            self._keep = [*getattr(self, "_keep", []), empty]  # its id is not given away meanwhile
+            self._emptied.append(empty)
         return known
 
     def _value(self, owner: nn.Module, name: str, empty: Tensor, names: list[str]) -> Tensor:
