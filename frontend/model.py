@@ -291,6 +291,7 @@ class Model:
         else:
             self.pool.shrink(-change, slot)
         self._dispatcher.keep(self.pool.workers)
+        self._changed()  # now: the last batch of a worker that is given up may take long
 
     async def drain(self) -> None:
         """Accepts nothing more; returns when everything accepted is answered."""
