@@ -82,6 +82,10 @@ CANDIDATES: dict[str, Candidate] = {
     "compiled-bf16": Candidate(compiled=True, numbers="bfloat16"),
     "eager-fp16": Candidate(numbers="float16"),
     "compiled-fp16": Candidate(compiled=True, numbers="float16"),
+    "eager-int8": Candidate(numbers="int8", quantization="int8_dynamic"),
+    "unpadded-int8": Candidate(unpadded=True, numbers="int8", quantization="int8_dynamic"),
+    "compiled-int8": Candidate(compiled=True, numbers="int8", quantization="int8_dynamic"),
+    "eager-int8-weights": Candidate(numbers="int8", quantization="int8_weight_only"),
     "onnx-int8": Candidate("onnx", numbers="int8", quantization="int8_dynamic"),
     "onnx-int8-unpadded": Candidate(
         "onnx", unpadded=True, numbers="int8", quantization="int8_dynamic"
@@ -131,6 +135,11 @@ def _units() -> set[str]:
 
 
 def _compile_options(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The archive's own, in any of the forms that ``pt2`` can have."""
     section = raw.get("pt2")
-    options = section.get("compile") if isinstance(section, dict) else None
+    if isinstance(section, str):
+        return {"backend": section}
+    if not isinstance(section, dict):
+        return {}
+    options = section if not {"compile", "export"} & section.keys() else section.get("compile")
     return dict(options) if isinstance(options, dict) else {}

@@ -85,15 +85,14 @@ class Measurement:
                     self._try(name, partial(self._load, name, candidate))
             for name in _shown([*self._live], "comparing"):
                 self._try(name, partial(self._compare, name, candidates[name]))
+                self._eager()
             self._time_all(report)
             for name in [*self._live]:
                 self._try(name, partial(self._weigh, name))
         return report
 
     def _begin(self) -> Report:
-        eager = self._live.get(BASELINE)
-        if eager is None:
-            raise ArchiveError(f"the model cannot run eagerly: {self._results[BASELINE].reason}")
+        eager = self._eager()
         samples = self._plan.samples or _own_samples(self._archive)
         try:
             made = eager.ask(
@@ -114,6 +113,12 @@ class Measurement:
             results=self._results,
         )
 
+    def _eager(self) -> TrialProcess:
+        """Without it there is nothing to compare with."""
+        if BASELINE not in self._live:
+            raise ArchiveError(f"the model cannot run eagerly: {self._results[BASELINE].reason}")
+        return self._live[BASELINE]
+
     @property
     def _inputs(self) -> Path:
         return self._scratch / "inputs.safetensors"
@@ -126,7 +131,8 @@ class Measurement:
         except (TrialError, ConfigError) as error:
             result.state, result.reason = "cannot run", str(error)
             result.timings = {}
-            self._live.pop(name, None)
+            if trial := self._live.pop(name, None):
+                trial.close()
 
     def _load(self, name: str, candidate: Candidate) -> None:
         archive, result = self._programs.archive_for(candidate), self._results[name]
@@ -165,6 +171,7 @@ class Measurement:
                 self._try(name, partial(self._time, cell, name))
             if name == BASELINE:
                 report.products_gflops = max(report.products_gflops, self._products())
+            self._eager()
 
     def _time(self, cell: str, name: str) -> None:
         seconds = self._plan.seconds / _ROUNDS
@@ -173,7 +180,7 @@ class Measurement:
 
     def _products(self) -> float:
         seconds = min(_PRODUCTS_S, self._plan.seconds)
-        return float(self._live[BASELINE].ask("products", seconds=seconds))
+        return float(self._eager().ask("products", seconds=seconds))
 
     def _weigh(self, name: str) -> None:
         self._results[name].memory_mb = self._live[name].ask("memory")

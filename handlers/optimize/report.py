@@ -67,11 +67,11 @@ class Result:
     timings: dict[str, Timing] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON, which has no infinity."""
+        """Returns plain values for JSON."""
         plain = asdict(self)
         plain["timings"] = {name: timing.as_dict() for name, timing in self.timings.items()}
-        if self.accuracy and math.isinf(self.accuracy.largest):
-            plain["accuracy"]["largest"] = None
+        if self.accuracy:
+            plain["accuracy"]["largest"] = _finite(self.accuracy.largest)
         return plain
 
 
@@ -105,7 +105,8 @@ class Report:
         """Returns plain values for JSON."""
         plain = {name: getattr(self, name) for name in Report.__slots__ if name != "results"}
         results = {name: result.as_dict() for name, result in self.results.items()}
-        return {**plain, "results": results}
+        tolerance = {name: _finite(value) for name, value in self.tolerance.items()}
+        return {**plain, "tolerance": tolerance, "results": results}
 
     def render(self) -> str:
         """Returns the table, a line for each cell of a mode, then one for each that failed."""
@@ -152,6 +153,11 @@ _MARKS: dict[State, str] = {"ok": "", "outside tolerance": "FAILED", "cannot run
 def _times(timing: Timing) -> tuple[str, ...]:
     percentiles = (_short(timing.percentile_ms(percent)) for percent in (50, 95, 99))
     return (*percentiles, _short(timing.rows_per_s))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    return "infinite" if isinstance(value, float) and math.isinf(value) else value
 
 
 def _short(value: float) -> str:

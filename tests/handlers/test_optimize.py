@@ -290,3 +290,32 @@ def test_percentiles_are_times_that_were_seen() -> None:
 
     assert (50, 95, 99) == tuple(timing.percentile_ms(percent) for percent in (50, 95, 99))
     assert 80 == timing.rows_per_s
+
+
+@pytest.mark.parametrize(
+    ("section", "options"),
+    [
+        (None, {}),
+        ("inductor", {"backend": "inductor"}),
+        ({"mode": "reduce-overhead"}, {"mode": "reduce-overhead"}),
+        ({"compile": {"enable": False, "backend": "eager"}}, {"backend": "eager"}),
+        ({"export": {"aot_compile": True}}, {}),
+    ],
+)
+def test_compiling_keeps_the_options_of_the_archive(section: Any, options: Any) -> None:
+    raw = {"minWorkers": 2, "pt2": section, "handler": {"save_mode": "onnx", "max_length": 9}}
+    found = CANDIDATES["compiled"].config(raw)
+
+    assert {"compile": {**options, "enable": True}} == found["pt2"]
+    assert 2 == found["minWorkers"]
+    assert 9 == found["handler"]["max_length"]
+    assert "pretrained" == found["handler"]["save_mode"]
+    assert "pt2" not in CANDIDATES["eager"].config(raw)
+
+
+def test_a_report_is_json_whatever_was_measured() -> None:
+    report = Report({}, "m", 1, True, {"largest": math.inf, "agreement": 0.99})
+    report.results = {"eager": Result(accuracy=Accuracy(math.inf, 0.5))}
+    text = json.dumps(report.as_dict(), allow_nan=False)
+
+    assert '"largest": "infinite", "agreement": 0.5' in text
