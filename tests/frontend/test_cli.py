@@ -41,7 +41,7 @@ class Place:
             for surface in ("inference", "management", "metrics")
         ]
         (self.path / "config.properties").write_text(
-            "".join(addresses) + "enable_grpc=false\n" + text
+            "".join(addresses) + text + "\nenable_grpc=false\n"
         )
 
     def serve(self, *arguments: str) -> subprocess.CompletedProcess[str]:
