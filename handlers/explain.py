@@ -110,9 +110,10 @@ class Explainer:
         self._time_limit_ms = time_limit_ms
         self._deadline: float | None = None
         if isinstance(model, nn.Module):
-            self._names = frozenset(inspect.signature(model.forward).parameters)
-            self._device = next(model.parameters()).device
-            self._layer = embedding_layer(model, embedding_name)
+            module: nn.Module = model
+            self._names = frozenset(inspect.signature(module.forward).parameters)
+            self._device = next(module.parameters()).device
+            self._layer = embedding_layer(module, embedding_name)
         else:
             self._names, self._device = frozenset(model.input_names), model.device
 

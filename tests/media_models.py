@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.tiny_models import SEED
@@ -77,8 +79,10 @@ def wav2vec2() -> Any:
         num_conv_pos_embedding_groups=4,
         pad_token_id=0,
     )
-    vocabulary = _json_file({letter: at for at, letter in enumerate(letters)})
-    tokenizer = Wav2Vec2CTCTokenizer(vocabulary)
+    with TemporaryDirectory() as scratch:
+        vocabulary = Path(scratch, "vocab.json")
+        vocabulary.write_text(json.dumps({letter: at for at, letter in enumerate(letters)}))
+        tokenizer = Wav2Vec2CTCTokenizer(str(vocabulary))
     return Wav2Vec2ForCTC(config), tokenizer, Wav2Vec2FeatureExtractor(return_attention_mask=False)
 
 
@@ -228,15 +232,6 @@ def _words(more: list[str] | None = None) -> Any:
         unk_token="<unk>",
         additional_special_tokens=special,
     )
-
-
-def _json_file(content: dict[str, int]) -> str:
-    import json
-    import tempfile
-
-    with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-        json.dump(content, file)
-    return file.name
 
 
 KINDS = {"vit": vit, "wav2vec2": wav2vec2, "t5": t5, "bart": bart, "whisper": whisper}
