@@ -52,6 +52,8 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
         embedding_name: Attribute of the model that holds the embeddings, such as ``bert``.
         generation: Arguments of text generation, such as ``max_new_tokens``.
         save_mode: What kind of file the model is run from; None to tell by its name.
+        compile_cache: Directory where compiled code is kept; None for PyTorch's own.
+        compile_in_background: Whether the model answers eagerly until it is compiled.
         quantization: Numbers of fewer bits; which ones a mode has, ``execution`` says.
         top_k: Number of classes in an answer; None for the best one alone, as a plain text.
         pooling: How the vectors of a text's tokens become one: their mean, the first token's, or
@@ -77,6 +79,8 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     profile: bool | None = None
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = None
     attn_implementation: str | None = None
+    compile_cache: str | None = None
+    compile_in_background: bool | None = None
     generation: dict[str, Any] | None = None
     explain: Explain | None = None
     top_k: Positive | None = None

@@ -191,6 +191,8 @@ class TransformerHandler(BaseHandler):
             decodes=task.decodes,
             input_names=task.input_names,
             spare_weights=task.spare_weights,
+            compile_cache=options.compile_cache,
+            compile_in_background=bool(options.compile_in_background),
         )
 
     def _settings(self, task: type[Task[Any]], model_config: Any, directory: Path) -> TaskSettings:

@@ -93,6 +93,9 @@ class RunnerOptions:
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for the checkpoint's own.
         attn_implementation: A name that transformers knows, or None for its choice (SDPA).
         compile_options: Arguments of ``torch.compile``.
+        compile_cache: Directory where compiled code is kept, from the archive's; None for
+            PyTorch's own.
+        compile_in_background: Whether the model answers eagerly until it is compiled.
         transforms: Keys of ``TRANSFORMS``, the innermost first.
         quantization: Numbers of fewer bits, by the name they have in model-config.yaml, or None.
         parallel: How processes share the model, ``tp``, ``pp`` or ``pptp``; None for one alone.
@@ -120,6 +123,8 @@ class RunnerOptions:
     decodes: bool = False
     input_names: tuple[str, ...] = INPUT_NAMES
     spare_weights: tuple[str, ...] = ()
+    compile_cache: str | None = None
+    compile_in_background: bool = False
 
 
 def probe(rows: int, tokens: int, runner: Runner, config: Any = None) -> Inputs:

@@ -1,7 +1,15 @@
-"""Compiled PyTorch: ``torch.compile`` around the eager model, with any batch size and length."""
+"""Compiled PyTorch: ``torch.compile`` around the eager model, with any batch size and length.
+
+One graph for a single row and one for several, of any length, are all that a model of whole texts
+needs: both are compiled when the model loads, and no request waits. What was compiled is kept in a
+directory, so that the next start has less to do.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 from typing import Any
 
 import torch
@@ -16,6 +24,8 @@ from marserve.handlers.runners.eager import EagerRunner, load_eager_module
 _WARM_UP_SHAPES = ((1, 8), (1, 16), (3, 24))  # a batch of one is compiled for itself
 _GRAPHS = 32  # generation needs about ten; past the limit PyTorch would run eagerly, with a warning
 
+_log = logging.getLogger(__name__)
+
 
 class CompiledRunner(EagerRunner):
     """Runs the compiled form of a transformers model.
@@ -26,6 +36,8 @@ class CompiledRunner(EagerRunner):
         options: Arguments of ``torch.compile``; ``dynamic`` is true unless they say otherwise.
         decodes: Whether text is generated, by ``decoder``.
         known: Names of the inputs that the task has to offer.
+        in_background: Whether ``warm_up`` returns at once; the model runs eagerly until it is
+            compiled.
     """
 
     def __init__(
@@ -35,9 +47,14 @@ class CompiledRunner(EagerRunner):
         options: dict[str, Any],
         decodes: bool = False,
         known: tuple[str, ...] = INPUT_NAMES,
+        in_background: bool = False,
     ) -> None:
-        compiled = compile_module(module, {"dynamic": True, **options})
-        super().__init__(module, output_names, compiled, decodes, known)
+        self._compiled = compile_module(module, {"dynamic": True, **options})
+        forward = module if in_background else self._compiled
+        super().__init__(module, output_names, forward, decodes, known)
+        self._in_background = in_background
+        self._known = known
+        self.compiling: threading.Thread | None = None
 
     def __call__(self, inputs: dict[str, Any]) -> Outputs:
         """Runs one padded batch."""
@@ -53,12 +70,35 @@ class CompiledRunner(EagerRunner):
         Raises:
             HandlerLoadError: If the model cannot be compiled here.
         """
+        if not self._in_background:
+            self._compile(self)
+            return
+        compiled = EagerRunner(
+            self._module, self._output_names, self._compiled, self._decodes, self._known
+        )
+        threads = torch.get_num_threads()
+        self.compiling = threading.Thread(
+            target=self._compile_later, args=(compiled, threads), name="compile", daemon=True
+        )
+        self.compiling.start()
+
+    def _compile_later(self, runner: EagerRunner, threads: int) -> None:
+        torch.set_num_threads(threads)  # a thread has its own number, which graphs depend on
+        try:
+            self._compile(runner)
+        except HandlerLoadError as error:
+            _log.error("%s; it keeps running eagerly", error)
+            return
+        self._forward = self._compiled
+        _log.warning("pt2.compile: the model is compiled now; until here it ran eagerly")
+
+    def _compile(self, runner: EagerRunner) -> None:
         try:
             if self._decodes:
-                exercise(self.decoder, lambda rows, tokens: probe(rows, tokens, self))
+                exercise(runner.decoder, lambda rows, tokens: probe(rows, tokens, runner))
             else:
                 for rows, tokens in _WARM_UP_SHAPES:
-                    self(probe(rows, tokens, self))
+                    runner(probe(rows, tokens, runner))
         except Exception as error:  # compilers raise what they like
             raise HandlerLoadError(
                 f"model-config.yaml: $.pt2.compile: the model cannot be compiled here:"
@@ -73,6 +113,9 @@ def load(options: RunnerOptions) -> CompiledRunner:
     Raises:
         HandlerLoadError: If they do not load or cannot be compiled.
     """
+    if options.compile_cache:
+        directory = options.directory / options.compile_cache
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory.resolve())
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _GRAPHS)
     return CompiledRunner(
         load_eager_module(options),
@@ -80,4 +123,5 @@ def load(options: RunnerOptions) -> CompiledRunner:
         options.compile_options,
         options.decodes,
         options.input_names,
+        options.compile_in_background,
     )

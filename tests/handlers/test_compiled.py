@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tests.handlers.conftest import TinyModel
+from tests.handlers.serving import TEXTS, ask, load
+from torch._dynamo.utils import counters
+
+from marserve.handlers.runners.base import RunnerOptions, probe
+from marserve.handlers.runners.compiled import CompiledRunner
+from marserve.handlers.runners.compiled import load as load_compiled
+
+GRAPHS = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}  # traced, then run as it is
+TASK = "sequence_classification"
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()
+
+
+def graphs() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_no_request_waits_for_the_compiler(tiny_model: TinyModel, kind: str) -> None:
+    handler = load(tiny_model(kind, TASK), GRAPHS)
+    compiled = graphs()
+
+    for rows, tokens in ((1, 3), (1, 30), (2, 5), (7, 31), (32, 12)):
+        handler.runner(probe(rows, tokens, handler.runner))
+
+    assert 0 < compiled == graphs()
+
+
+def test_eager_answers_until_the_model_is_compiled(
+    tiny_model: TinyModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    eager = load(tiny_model("bert", TASK))
+    handler = load(tiny_model("bert", TASK), GRAPHS, compile_in_background=True)
+    runner: Any = handler.runner
+
+    before = ask(handler, TEXTS[TASK])
+    runner.compiling.join()
+    compiled = graphs()
+    after = ask(handler, TEXTS[TASK])
+
+    assert before == after == ask(eager, TEXTS[TASK])
+    assert 0 < compiled == graphs()
+    assert runner._forward is runner._compiled
+    assert "compiled now" in caplog.text
+
+
+def test_what_cannot_be_compiled_in_the_background_stays_eager(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Odd(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+            if torch.compiler.is_compiling():
+                raise ValueError("not while tracing")
+            return {"logits": input_ids * self.weight}
+
+    options = {"backend": "eager", "fullgraph": True}
+    runner = CompiledRunner(Odd().eval(), ("logits",), options, in_background=True)
+    runner.warm_up()
+    assert runner.compiling is not None
+    runner.compiling.join()
+
+    assert torch.equal(torch.zeros(1, 4), runner(probe(1, 4, runner))["logits"])
+    assert "it keeps running eagerly" in caplog.text
+    assert "compiled now" not in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch about itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_the_next_start_finds_what_was_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "not here"))
+    monkeypatch.setattr(torch._inductor.config, "compile_threads", 1)
+    config = transformers.BertConfig(
+        vocab_size=99,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    options = RunnerOptions(
+        directory=tmp_path,
+        auto_class="AutoModelForSequenceClassification",
+        output_names=("logits",),
+        device=torch.device("cpu"),
+        config=config,
+        compile_cache="compiled",
+    )
+
+    first = load_compiled(options)
+    expected = first(probe(1, 9, first))["logits"]
+    missed = counters["inductor"]["fxgraph_cache_miss"]
+    torch.compiler.reset()
+    counters.clear()
+    second = load_compiled(options)
+    actual = second(probe(1, 9, second))["logits"]
+
+    assert 0 < missed == counters["inductor"]["fxgraph_cache_hit"]
+    assert counters["inductor"]["fxgraph_cache_miss"] == 0
+    assert torch.equal(expected, actual)
+    assert any((tmp_path / "compiled").rglob("*.so"))
+    assert not (tmp_path / "not here").exists()
