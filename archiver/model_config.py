@@ -244,6 +244,10 @@ def _check_together(reading: Reading, config: ModelConfig) -> None:
         right = f"int <= priorityLevels, which is {levels}"
         reading.problem("$.defaultPriorityLevel", right, level)
     ranks = config.torchrun.nproc_per_node if config.torchrun else None
+    nodes = config.torchrun.nnodes if config.torchrun else None
+    if nodes is not None and nodes > 1:
+        right = "1: all ranks of a worker run on the server's machine"
+        reading.problem("$.torchrun.nnodes", right, nodes)
     if ranks and config.parallel_level and ranks != config.parallel_level:
         right = f"the same as parallelLevel, which is {config.parallel_level}"
         reading.problem("$.torchrun.nproc-per-node", right, ranks)
