@@ -248,6 +248,7 @@ def test_one_address_for_all(place: Place) -> None:
     address = f"unix:{place.path}/all.sock"
     (place.path / "config.properties").write_text(
         f"inference_address={address}\nmanagement_address={address}\nmetrics_address={address}\n"
+        "enable_grpc=false\n"
     )
     assert 0 == place.start("--dt").returncode
 
