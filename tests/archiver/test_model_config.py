@@ -126,7 +126,7 @@ def test_an_empty_file_is_an_empty_configuration(tmp_path: Path, text: str) -> N
             "$.maxWorkers: expected int >= minWorkers, which is 4, got 2",
         ),
         ("parallelLevel: 2\ntorchrun: {nproc-per-node: 4}", "expected the same as parallelLevel"),
-        ("torchrun: {nnodes: 2}", "expected 1: all ranks of a worker run on the server.s machine"),
+        ("torchrun: {nnodes: 2}", "expected 1: all ranks of a worker run on the server's machine"),
         ("pt2: {compile: {enable: true}, export: {aot_compile: true}}", "expected either"),
         ("[1, 2]", "expected a mapping of keys, got list"),
         ("a: [1", "cannot be read as YAML"),
