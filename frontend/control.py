@@ -53,7 +53,8 @@ def start(flags: Mapping[str, Any], *, foreground: bool) -> int:
     argv = server_argv(flags)
     if foreground:
         sys.stdout.flush()
-        os.execv(argv[0], argv)  # noqa: S606  # same process id: whoever started this can stop it
+        # Same process id: whoever started this can stop it.
+        os.execve(argv[0], argv, _environment())  # noqa: S606
     return _start_in_background(argv)
 
 
@@ -103,6 +104,14 @@ def status() -> int:
     return 0
 
 
+def _environment() -> dict[str, str]:
+    """The server's: gRPC's fork support would put a line on the console for every worker.
+
+    It is read when gRPC is imported. No child of the server goes on with gRPC.
+    """
+    return {"GRPC_ENABLE_FORK_SUPPORT": "0", **os.environ}
+
+
 def _start_in_background(argv: list[str]) -> int:
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as pipe:
@@ -112,7 +121,7 @@ def _start_in_background(argv: list[str]) -> int:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=(write_end,),
-            env={**os.environ, READY_FD: str(write_end)},
+            env=_environment() | {READY_FD: str(write_end)},
         )
         os.close(write_end)
         try:

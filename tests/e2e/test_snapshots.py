@@ -187,8 +187,11 @@ def test_a_start_without_a_file_restores_what_was_started_so(
 ) -> None:
     for name in ("a", "b", "more"):
         server.pack(name, "echo")
-    sockets = "".join(f"{kind}_address=unix:{server.root}/{kind}\n" for kind in server.ports)
-    (server.root / "config.properties").write_text(sockets)
+    sockets = "".join(
+        f"{kind}_address=unix:{server.root}/{kind}\n"
+        for kind in ("inference", "management", "metrics")
+    )
+    (server.root / "config.properties").write_text(sockets + "enable_grpc=false\n")
     environment = {**os.environ, "TMPDIR": str(server.root / "tmp")}
     base = [str(BIN / "serve"), "--model-store", "store", "--dt", "--enable-model-api"]
 
