@@ -46,7 +46,7 @@ class _SafeFile:
     def cut(self, name: str, cut: Cut) -> Tensor:
         dim, ranges = cut
         piece, before = self._read.get_slice(name), (slice(None),) * dim
-        return torch.cat([piece[(*before, slice(*r))] for r in ranges], dim).clone()
+        return torch.cat([piece[(*before, slice(*r))] for r in ranges], dim)
 
 
 class _PickledFile:
@@ -64,7 +64,7 @@ class _PickledFile:
     def cut(self, name: str, cut: Cut) -> Tensor:
         dim, ranges = cut
         tensor = self._tensors[name]
-        return torch.cat([tensor.narrow(dim, a, b - a) for a, b in ranges], dim).clone()
+        return torch.cat([tensor.narrow(dim, a, b - a) for a, b in ranges], dim)
 
 
 class Checkpoint:
