@@ -96,9 +96,7 @@ def resolve_settings(
         server: Server-wide defaults.
     """
     given = registration
-    low, high = _workers(registration, yaml, properties, server)
-    if (most := _most_groups(yaml, server)) is not None:
-        low, high = min(low, most), min(high, most)
+    low, high = _for_devices(_workers(registration, yaml, properties, server), yaml, server)
     batch_size = _first(given.batch_size, yaml.batch_size, properties.batch_size, 1)
     queue_size = _first(yaml.job_queue_size or None, server.job_queue_size)
     client_ms, levels = yaml.client_timeout_in_mills, yaml.priority_levels or 0
@@ -177,13 +175,16 @@ def _workers(
     return server.default_workers_per_model, server.default_workers_per_model
 
 
-def _most_groups(yaml: ModelConfig, server: ServerConfig) -> int | None:
-    """The workers for which there are GPUs, at least one, if each needs several; else no limit."""
+def _for_devices(
+    workers: tuple[int, int], yaml: ModelConfig, server: ServerConfig
+) -> tuple[int, int]:
+    """No more workers than there are GPUs for, but one, where each needs several."""
     plan = plan_ranks(yaml)
     if plan is None or not server.number_of_gpu or yaml.device_type == "cpu":
-        return None
+        return workers
     devices = len(yaml.device_ids) if yaml.device_ids else server.number_of_gpu
-    return max(1, devices // plan.level)
+    most = max(1, devices // plan.level)
+    return min(workers[0], most), min(workers[1], most)
 
 
 def _first(*values: T | None) -> T:
