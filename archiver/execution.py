@@ -27,7 +27,7 @@ SUFFIXES: dict[SaveMode, tuple[str, ...]] = {
 
 QUANTIZATIONS: dict[SaveMode, tuple[str, ...]] = {
     "pretrained": ("int8_dynamic", "int8_weight_only"),
-    "onnx": ("int8_dynamic",),
+    "onnx": ("int8_dynamic", "int8_weight_only"),
     "openvino": ("int8_weight_only",),
 }
 """The values of ``handler.quantization`` that each source can have; the others have none."""

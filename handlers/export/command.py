@@ -23,7 +23,7 @@ _SOURCES = [mode for mode in get_args(SaveMode) if mode != "pretrained"]
 @click.option(
     "--quantization",
     type=click.Choice(get_args(Quantization)),
-    help="Numbers of fewer bits: int8_dynamic for onnx, int8_weight_only for openvino.",
+    help="Numbers of fewer bits: int8_dynamic for onnx, int8_weight_only for onnx and openvino.",
 )
 @click.option(
     "--output",

@@ -76,7 +76,7 @@ def test_a_configuration_means_one_mode(
         ("m.pt2", {}, {"dtype": "float16"}, ["$.handler.dtype: float16", "m.pt2"]),
         ("m.pt", RANKS, {"model_parallel": True}, ["$.handler.model_parallel: true", "m.pt"]),
         ("m.pt", {}, {"quantization": "int8_dynamic"}, ["$.handler.quantization", "it has none"]),
-        ("m.onnx", {}, {"quantization": "int8_weight_only"}, ["there is: int8_dynamic"]),
+        ("m.xml", {}, {"quantization": "int8_dynamic"}, ["there is: int8_weight_only"]),
         ("m.safetensors", {}, {"save_mode": "onnx"}, ["$.handler.save_mode: onnx", "*.onnx"]),
         (None, {}, {"save_mode": "exported"}, ["*.pt2", "got none"]),
         ("m.xml", {"deviceType": "gpu"}, {}, ["$.deviceType: gpu", "openvino"]),

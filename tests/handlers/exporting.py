@@ -47,8 +47,8 @@ def serve(archive: Path, **settings: Any) -> TransformerHandler:
     config = yaml.safe_load((archive / "model-config.yaml").read_text())
     config["handler"].update(settings)
     handler = TransformerHandler()
-    model = {"serializedFile": str(manifest.model.serialized_file)}
-    handler.initialize(context(archive, config, **model))
+    file = str(manifest.model.serialized_file)
+    handler.initialize(context(archive, config, serializedFile=file))
     return handler
 
 
@@ -75,8 +75,7 @@ def exported(tiny_model: TinyModel, tmp_path_factory: pytest.TempPathFactory) ->
     def get(kind: str, task: str, source: Any = "pretrained", quantization: Any = None) -> Path:
         root = shared / f"{kind}-{task}-{source}-{quantization}"
         archive = root / "tiny"
-        if source != "pretrained":
-            weights = get(kind, task)
+        weights = archive if source == "pretrained" else get(kind, task)
         with open(root.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if archive.exists():
