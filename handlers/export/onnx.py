@@ -69,7 +69,7 @@ def _in_blocks(model: Any, path: Path) -> None:
     """One scale for each block of weights: nearer than one for each output, and a little slower."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    quantizer = MatMulNBitsQuantizer(
+    quantizer: Any = MatMulNBitsQuantizer(
         model, bits=8, block_size=_BLOCK, is_symmetric=True, accuracy_level=_INT8_PRODUCTS
     )
     quantizer.process()
