@@ -123,7 +123,8 @@ class _Cutter:
     def _rows(self, matrix: nn.Module) -> None:
         self._set(matrix, "weight", 1 - self._outputs_dim(matrix), 1)
         self._divide(matrix, "in_features" if isinstance(matrix, nn.Linear) else "nx")
-        matrix.register_forward_hook(lambda _, __, output: self._grid.add_up(output))
+        add_up: Any = self._grid.add_up
+        matrix.register_forward_hook(lambda _, __, output: add_up(output))
 
     def _outputs_dim(self, matrix: nn.Module) -> int:
         return 0 if isinstance(matrix, nn.Linear) else 1  # GPT-2 has its matrices transposed

@@ -108,7 +108,8 @@ def find_plan(config: Any, stages: int, shards: int) -> Plan:
             f"parallelType: the model has {' and '.join(map(str, dict.fromkeys(heads)))} heads,"
             f" which {shards} ranks cannot share evenly"
         )
-    layers = next((n for x in _LAYERS if isinstance(n := getattr(config, x, None), int)), stages)
+    counts = [n for name in _LAYERS if isinstance(n := getattr(config, name, None), int)]
+    layers = counts[0] if counts else stages
     if layers < stages:
         raise HandlerLoadError(
             f"parallelType: pp: the model has {layers} layers, fewer than the {stages} stages"
