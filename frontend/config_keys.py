@@ -33,7 +33,6 @@ from marserve.frontend.model_defaults import MODELS, SNAPSHOT, ModelTable
 
 _JVM: Final = "there is no Java virtual machine here"
 _NETTY: Final = "one event loop serves all connections, netty is not used"
-_SEQUENCES: Final = "stateful sequences are not served yet"
 _COPIED: Final = "many files carry this key, but TorchServe never read it either"
 COUNT = integer(0)
 SIZE = integer(1)
@@ -234,21 +233,18 @@ class ServerConfig:
         TEXT,
         "ts_request_sequence_id",
         "Header: id of a sequence.",
-        notice=_SEQUENCES,
         env="TS_HEADER_KEY_SEQUENCE_ID",
     )
     ts_header_key_sequence_start: str = _key(
         TEXT,
         "ts_request_sequence_start",
         "Header: a sequence begins.",
-        notice=_SEQUENCES,
         env="TS_HEADER_KEY_SEQUENCE_START",
     )
     ts_header_key_sequence_end: str = _key(
         TEXT,
         "ts_request_sequence_end",
         "Header: a sequence ends.",
-        notice=_SEQUENCES,
         env="TS_HEADER_KEY_SEQUENCE_END",
     )
     number_of_netty_threads: int = _key(COUNT, "0", "Frontend threads.", notice=_NETTY)

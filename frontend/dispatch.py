@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 
 from marserve.frontend.batching import BatchQueue
+from marserve.frontend.sequences import SequenceQueue
+from marserve.frontend.settings import ModelSettings
 from marserve.frontend.workers import Worker
 
 _FAST_BATCH_S = 0.002  # below this the way to the worker costs as much as the work: send ahead
@@ -20,7 +22,9 @@ class Dispatcher:
         workers: Returns all wanted workers.
     """
 
-    def __init__(self, queue: BatchQueue, workers: Callable[[], list[Worker]]) -> None:
+    def __init__(
+        self, queue: BatchQueue | SequenceQueue, workers: Callable[[], list[Worker]]
+    ) -> None:
         self.free: list[Worker] = []
         self._queue = queue
         self._workers = workers
@@ -83,3 +87,53 @@ class Dispatcher:
     def _woken(self) -> None:
         self._timer = None
         self.run(time.monotonic())
+
+
+class SequenceDispatcher(Dispatcher):
+    """Hands the requests of sequences to the workers that hold their state.
+
+    Args:
+        queue: Where they wait.
+        workers: Returns all wanted workers.
+    """
+
+    def __init__(self, queue: SequenceQueue, workers: Callable[[], list[Worker]]) -> None:
+        super().__init__(queue, workers)
+        self._sequences = queue
+
+    def run(self, now: float) -> None:
+        """Gives each free worker what its sequences have waiting."""
+        for worker in list(self.free):
+            if worker.stopping:
+                self.withdraw(worker)
+                continue
+            batch = self._sequences.cut(now, worker.room, worker)
+            if batch:
+                self.withdraw(worker)
+                worker.send(batch, now)
+                if worker.concurrency:
+                    self.offer(worker)
+
+
+def make_queue(
+    settings: ModelSettings, workers: Callable[[], list[Worker]]
+) -> tuple[BatchQueue | SequenceQueue, Dispatcher]:
+    """Returns the queue of a model and what empties it, as its settings say.
+
+    Args:
+        settings: In force.
+        workers: Returns all wanted workers.
+    """
+    if settings.sequences is not None:
+        sequences = SequenceQueue(
+            settings.sequences,
+            settings.concurrency or settings.batch_size,
+            settings.job_queue_size,
+            settings.min_workers,
+        )
+        return sequences, SequenceDispatcher(sequences, workers)
+    delay_s = 0.0 if settings.concurrency else settings.max_batch_delay_ms / 1e3
+    queue = BatchQueue(
+        settings.batch_size, delay_s, settings.job_queue_size, settings.priority_levels
+    )
+    return queue, Dispatcher(queue, workers)

@@ -15,8 +15,7 @@ from typing import Any
 
 from marserve.archiver.unpack import Archive
 from marserve.frontend.autoscaler import Autoscaler
-from marserve.frontend.batching import BatchQueue
-from marserve.frontend.dispatch import Dispatcher
+from marserve.frontend.dispatch import make_queue
 from marserve.frontend.errors import (
     DeadlineExceeded,
     InternalError,
@@ -29,6 +28,7 @@ from marserve.frontend.mirror import Mirror
 from marserve.frontend.pool import Slot, WorkerPool
 from marserve.frontend.priorities import level_of
 from marserve.frontend.process import exit_cause
+from marserve.frontend.sequences import SequenceQueue
 from marserve.frontend.settings import ModelSettings
 from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.frontend.workers import Worker
@@ -80,10 +80,7 @@ class Model:
         self.workflow: str | None = None
         self.min_workers, self.max_workers = settings.min_workers, settings.max_workers
         self.draining = False
-        delay_s = 0.0 if settings.concurrency else settings.max_batch_delay_ms / 1e3
-        self.queue = BatchQueue(
-            settings.batch_size, delay_s, settings.job_queue_size, settings.priority_levels
-        )
+        self.queue, self._dispatcher = make_queue(settings, lambda: self.pool.workers)
         self.pool = WorkerPool(
             f"{name} {version}",
             lambda slot: start_worker(self, slot),
@@ -92,7 +89,6 @@ class Model:
             self._changed,
             settings.retry_window_s,
         )
-        self._dispatcher = Dispatcher(self.queue, lambda: self.pool.workers)
         self.scaler = Autoscaler(self)
         self.mirror: Mirror | None = None
         self.successor: Callable[[], Model | None] = lambda: None
@@ -166,7 +162,10 @@ class Model:
         """Counts a finished request."""
         metrics = self._by_version if request.pinned else self._by_default
         waited = request.sent_at - request.queued_at
-        metrics.observe(time.monotonic() - request.queued_at, waited)
+        now = time.monotonic()
+        metrics.observe(now - request.queued_at, waited)
+        if isinstance(self.queue, SequenceQueue):
+            self.queue.done(request, reply.headers, now)
 
     def failure_chunk(self, reply: wire.Reply) -> Chunk:
         """Returns the answer to a request whose handler failed."""
@@ -200,10 +199,12 @@ class Model:
         self._telemetry.worker_gone(worker.name)
         self._dispatcher.withdraw(worker)
         running, ahead = worker.in_flight.take_all()
-        again = []
+        retry, again = self.settings.retry_in_flight, []
+        if isinstance(self.queue, SequenceQueue):  # whose state is gone with the worker
+            retry, running = False, running + self.queue.lose(worker)
         for request in running:
             request.attempts += 1
-            tried = request.attempts >= _MAX_ATTEMPTS or not self.settings.retry_in_flight
+            tried = request.attempts >= _MAX_ATTEMPTS or not retry
             if tried or request.streamed:
                 request.send(self._death(code).chunk())
             elif not request.answered:
@@ -233,6 +234,7 @@ class Model:
             busy = busy or bool(worker.busy)
             for request in worker.in_flight.expired(now):
                 request.send(self._too_late("while it ran").chunk())
+                request.cancel()  # what still comes of it is for nobody
             for request in worker.in_flight.overdue(now, limit):
                 request.send(self._no_response().chunk())
             if worker.in_flight.hung(now, limit):
@@ -318,7 +320,7 @@ class Model:
             other.submit(request)
         except ServeError:
             return False
-        request.deadline = min(deadline, request.deadline)
+        request.deadline = min(deadline, request.deadline)  # the time that it waited here counts
         return True
 
     async def close(self, at_once: bool = False) -> None:

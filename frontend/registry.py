@@ -29,7 +29,7 @@ from marserve.frontend.metrics import Telemetry
 from marserve.frontend.model import Model
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registered, Registration, identity
-from marserve.frontend.settings import resolve_settings, without_effect
+from marserve.frontend.settings import resolve_settings
 from marserve.frontend.snapshot_writer import SnapshotWriter
 from marserve.frontend.store import ModelStore
 from marserve.frontend.versions import Versions
@@ -302,7 +302,7 @@ class Registry:
             raise InvalidModel(f"Model {name}: the archive names no handler, and none was given.")
         properties = self._config.models.get(name, {}).get(version, ModelDefaults())
         settings = resolve_settings(registration, archive.config, properties, self._config)
-        for line in archive.config.warnings + sorted(without_effect(archive.config)):
+        for line in archive.config.warnings:
             _log.warning("%s %s: %s", name, version, line)
         python = await prepare_python(archive, self._config)
         launcher = Launcher(self._config, python, handler, self._log, self._worker_numbers, early)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from marserve.archiver.model_config import ModelConfig
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.ranks import plan_ranks
+from marserve.frontend.sequences import SequenceSettings
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
 _DEFAULT_DELAY_MS = 100
 _DEFAULT_RETRY_WINDOW_S = 300
 _DEFAULT_SCALE_DOWN_IDLE_S = 60
-_WITHOUT_EFFECT = frozenset(
-    {
-        "maxNumSequence",
-        "maxSequenceJobQueueSize",
-        "sequenceBatching",
-        "sequenceMaxIdleMSec",
-        "sequenceTimeoutMSec",
-    }
-)
-
 T = TypeVar("T")
 
 
@@ -55,6 +46,7 @@ class ModelSettings:
         handler: What the register call put in the place of the archive's handler; None for nothing.
         asynchronous: Whether the handler is a coroutine function, whose requests run as tasks.
         concurrency: How many requests a worker runs at the same time; 0 for one batch at a time.
+        sequences: How stateful sequences are served; None for none.
     """
 
     min_workers: int
@@ -79,6 +71,7 @@ class ModelSettings:
     handler: str | None = None
     asynchronous: bool = False
     concurrency: int = 0
+    sequences: SequenceSettings | None = None
 
 
 def resolve_settings(
@@ -99,7 +92,7 @@ def resolve_settings(
     low, high = _for_devices(_workers(registration, yaml, properties, server), yaml, server)
     batch_size = _first(given.batch_size, yaml.batch_size, properties.batch_size, 1)
     queue_size = _first(yaml.job_queue_size or None, server.job_queue_size)
-    client_ms, levels = yaml.client_timeout_in_mills, yaml.priority_levels or 0
+    levels = yaml.priority_levels or 0
     return ModelSettings(
         min_workers=low,
         max_workers=high,
@@ -123,7 +116,7 @@ def resolve_settings(
             server.default_startup_timeout,
         ),
         job_queue_size=queue_size,
-        client_timeout_s=client_ms / 1000 if client_ms else None,
+        client_timeout_s=(yaml.client_timeout_in_mills or 0) / 1000 or None,
         retry_window_s=_first(yaml.max_retry_timeout_in_sec, _DEFAULT_RETRY_WINDOW_S),
         retry_in_flight=_first(yaml.retry_in_flight, True),
         use_job_ticket=bool(yaml.use_job_ticket),
@@ -138,6 +131,7 @@ def resolve_settings(
         handler=given.handler,
         asynchronous=bool(yaml.async_communication),
         concurrency=_concurrency(yaml, batch_size, queue_size),
+        sequences=_sequences(yaml, server) if yaml.sequence_batching else None,
     )
 
 
@@ -145,13 +139,22 @@ def _concurrency(yaml: ModelConfig, batch_size: int, queue_size: int) -> int:
     """A coroutine waits for others most of the time, so as many run as may wait in the queue."""
     if yaml.async_communication:
         return queue_size
-    return batch_size if yaml.continuous_batching else 0
+    if not yaml.continuous_batching:
+        return 0
+    return 2 * batch_size if yaml.sequence_batching else batch_size
 
 
-def without_effect(yaml: ModelConfig) -> list[str]:
-    """Returns a line for each key that is accepted but changes nothing yet."""
-    keys = _WITHOUT_EFFECT & yaml.raw.keys()
-    return [f"model-config.yaml: $.{key}: has no effect yet" for key in keys]
+def _sequences(yaml: ModelConfig, server: ServerConfig) -> SequenceSettings:
+    idle_ms, total_ms = yaml.sequence_max_idle_msec, yaml.sequence_timeout_msec
+    return SequenceSettings(
+        most=yaml.max_num_sequence or 1,
+        queue_size=yaml.max_sequence_job_queue_size or 1,
+        idle_s=idle_ms / 1000 if idle_ms else float("inf"),
+        total_s=total_ms / 1000 if total_ms else float("inf"),
+        id=server.ts_header_key_sequence_id,
+        start=server.ts_header_key_sequence_start,
+        end=server.ts_header_key_sequence_end,
+    )
 
 
 def _workers(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from marserve.handlers.context import Context
-from marserve.worker.execute import Answer, Executor
+from marserve.worker.execute import Answer, CallersGone, Executor
 from marserve.worker.loader import Handle
 from marserve.worker.wire import Reply, Request
 
@@ -36,9 +36,11 @@ class ContinuousBatch:
     def __len__(self) -> int:
         return len(self._running)
 
-    def drop(self, ids: list[str]) -> None:
-        """Gives requests up, whose callers are gone."""
+    def drop(self, ids: list[str]) -> list[Answer]:
+        """Gives requests up, whose callers are gone; returns the answers that nobody will read."""
+        gone = [request for request in self._running if request.id in ids]
         self._running = [request for request in self._running if request.id not in ids]
+        return [self._executor.failure(request, CallersGone()) for request in gone]
 
     def step(self, requests: list[Request], body: bytearray) -> list[Answer]:
         """Admits requests and computes the next piece of every answer.
@@ -60,7 +62,6 @@ class ContinuousBatch:
             return self._attempt(requests, rows)
         except BaseException as error:
             if len(new) == 1:
-                self.drop([requests[0].id])
                 return [self._executor.failure(requests[0], error)]
         return [answer for each in new for answer in self._admit([each])]
 

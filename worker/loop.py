@@ -107,12 +107,11 @@ class Loop:
                     gone += message.ids
                 elif isinstance(message, wire.Threads):
                     _set_threads(message.count)
-            batch.drop(gone)
-            if batch or requests:
-                begin = time.perf_counter()
-                answers = batch.step(requests, bodies)
+            begin = time.perf_counter()
+            answers = batch.step(requests, bodies) if batch or requests else []
+            answers += batch.drop(gone)
+            if answers:
                 self._answer(answers, time.perf_counter() - begin)
-                batch.drop(gone)
 
     def _run_concurrently(self) -> None:
         concurrent = Concurrent(

@@ -8,7 +8,7 @@ from marserve.archiver.model_config import parse_model_config
 from marserve.frontend.config import ServerConfig, load_config
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registration
-from marserve.frontend.settings import ModelSettings, resolve_settings, without_effect
+from marserve.frontend.settings import ModelSettings, resolve_settings
 
 
 def server(tmp_path: Path, **keys: object) -> ServerConfig:
@@ -96,10 +96,32 @@ def test_use_job_ticket_is_off_unless_switched_on(tmp_path: Path) -> None:
     assert resolve(tmp_path, yaml={"useJobTicket": True}).use_job_ticket
 
 
-def test_keys_without_effect_are_named() -> None:
-    yaml = parse_model_config({"sequenceBatching": True, "batchSize": 2})
+@pytest.mark.parametrize(
+    ("yaml", "expected"),
+    [
+        ({}, 0),
+        ({"continuousBatching": True}, 8),
+        ({"continuousBatching": True, "sequenceBatching": True}, 16),
+        ({"asyncCommunication": True}, 50),
+    ],
+)
+def test_how_many_requests_a_worker_runs_at_a_time(
+    tmp_path: Path, yaml: dict[str, object], expected: int
+) -> None:
+    settings = resolve(tmp_path, yaml={"batchSize": 8, "jobQueueSize": 50} | yaml)
 
-    assert without_effect(yaml) == ["model-config.yaml: $.sequenceBatching: has no effect yet"]
+    assert settings.concurrency == expected
+
+
+def test_sequences(tmp_path: Path) -> None:
+    yaml = {"sequenceBatching": True, "sequenceMaxIdleMSec": 1500, "maxNumSequence": 4}
+
+    sequences = resolve(tmp_path, yaml=yaml).sequences
+
+    assert sequences is not None
+    assert (sequences.most, sequences.queue_size) == (4, 1)
+    assert (sequences.idle_s, sequences.total_s) == (1.5, float("inf"))
+    assert sequences.id == "ts_request_sequence_id"
 
 
 @pytest.mark.parametrize(
