@@ -14,7 +14,6 @@ from marserve.archiver.model_config import load_model_config
 from marserve.archiver.review import Reviewed, review_archive, review_code
 from marserve.archiver.workflow_archive import unpack_workflow
 from marserve.frontend.review_config import review_config
-from marserve.frontend.settings import without_effect
 from marserve.frontend.store import ARCHIVE_ENDINGS
 
 # On disk only: the shim is imported by workers alone.
@@ -84,7 +83,6 @@ def _review_archive(path: Path, container: str) -> tuple[list[Finding], tuple[st
 def _differences(reviewed: Reviewed) -> Iterator[Finding]:
     """What is served, but in another way than TorchServe would."""
     config = reviewed.config
-    yield from from_messages(sorted(without_effect(config)), "note", {})
     least, most = config.min_workers or 0, config.max_workers or 0
     if 0 < least < most:
         text = f"workers come and go with the load, between {least} and {most}"
@@ -107,8 +105,7 @@ def _review_model_config(path: Path) -> list[Finding]:
         config = load_model_config(path, strict_handler=False)
     except MarserveError as error:
         return from_messages([str(error)], "error", sources)
-    notes = config.warnings + sorted(without_effect(config))
-    return from_messages(notes, "note", sources)
+    return from_messages(config.warnings, "note", sources)
 
 
 def _neighbours(path: Path) -> set[str]:

@@ -168,8 +168,8 @@ class Server:
         """Imports grpc only now, and aside: HTTP answers meanwhile, and models load."""
         if self._config.enable_grpc:
             module = await asyncio.to_thread(import_module, "marserve.frontend.grpc.server")
-            self._grpc = module.GrpcServers(services)
-            await self._grpc.bind()
+            servers = self._grpc = module.GrpcServers(services)
+            await servers.bind()
 
     async def _close_grpc(self) -> None:
         if self._grpc is not None:

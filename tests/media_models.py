@@ -41,7 +41,7 @@ def vit() -> Any:
     """Six classes of images, 32 x 32 pixels."""
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
-    names = dict(enumerate(("cat", "dog", "bird", "fish", "horse", "frog")))
+    names: dict[int, str] = dict(enumerate(("cat", "dog", "bird", "fish", "horse", "frog")))
     config = ViTConfig(
         hidden_size=32,
         num_hidden_layers=2,

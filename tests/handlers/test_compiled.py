@@ -91,7 +91,7 @@ def test_the_next_start_finds_what_was_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "not here"))
-    monkeypatch.setattr(torch._inductor.config, "compile_threads", 1)
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     config = transformers.BertConfig(
         vocab_size=99,
         hidden_size=16,

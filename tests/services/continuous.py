@@ -5,7 +5,6 @@ makes the step fail that admits it. Each step writes its batch to the file named
 model-config.yaml: one id a request, in brackets if it has just come.
 """
 
-import json
 import os
 import time
 
@@ -21,12 +20,12 @@ class CountingHandler:
         ids = [context.get_request_id(index) for index in range(len(data))]
         new = [bool(row) for row in data]
         with open(self.journal, "a") as journal:
-            names = [f"[{i[:8]}]" if fresh else i[:8] for i, fresh in zip(ids, new)]
+            names = [f"[{i[:8]}]" if fresh else i[:8] for i, fresh in zip(ids, new, strict=True)]
             journal.write(" ".join(names) + "\n")
         wishes = [row.get("body") for row in data]
-        if any(wish and json.loads(json.dumps(wish)).get("fail") for wish in wishes):
+        if any(wish and wish.get("fail") for wish in wishes):
             raise ValueError("this one cannot be counted")
-        for request_id, wish in zip(ids, wishes):
+        for request_id, wish in zip(ids, wishes, strict=True):
             if wish:
                 context.cache[request_id] = {"next": wish["from"], "left": wish["count"]}
         while self.gate and not os.path.exists(self.gate):
