@@ -217,6 +217,9 @@ class ServerConfig:
     drain_timeout: float = _key(
         POSITIVE, "30", "Seconds for accepted requests to finish when the server stops."
     )
+    debug_errors: bool = _key(
+        BOOLEAN, "false", "Tell clients the handler's traceback when it fails: paths and code."
+    )
     enable_envvars_config: bool = _key(
         BOOLEAN, "false", "Let environment variables override all of this.", env=None
     )

@@ -167,6 +167,7 @@ class Launcher:
             max_response_bytes=config.max_response_size,
             threads=_threads(model),
             metrics_config=model.metrics_config,
+            tracebacks=config.debug_errors,
         )
 
     def _gpu(self, model: Model, number: int) -> int | None:

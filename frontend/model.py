@@ -174,7 +174,8 @@ class Model:
         status = reply.status
         if self._strict and failure.type in ("handler", "result", "output"):
             status = 503
-        return Chunk(status=status, failure=wire.Failure(InternalError.type, failure.message))
+        told = wire.Failure(InternalError.type, failure.message, failure.traceback)
+        return Chunk(status=status, failure=told)
 
     def loaded(self, worker: Worker, began_at: float) -> None:
         """Notes how long a worker took to load; ``began_at`` is wall-clock time."""

@@ -23,6 +23,7 @@ from marserve.worker.wire import Buffer, Failure, Reply, Request
 Answer = tuple[Reply, Buffer]
 Emit = Callable[[Reply, Buffer], None]
 _MESSAGE_LIMIT = 2000
+_TRACEBACK_LIMIT = 16_000
 
 
 class ResultError(Exception):
@@ -44,6 +45,7 @@ class Executor:
         emit: Sends an intermediate chunk of an answer at once.
         rerun: Whether the requests of a batch that failed run one by one. Where other processes
             compute parts of the same model, one that begins anew alone would get wrong answers.
+        tracebacks: Whether failures carry the handler's traceback.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Executor:
         decode: bool = True,
         max_response_bytes: int = 1 << 40,
         rerun: bool = True,
+        tracebacks: bool = False,
     ) -> None:
         self._handle = handle
         self._context = context
@@ -61,6 +64,7 @@ class Executor:
         self._decode = decode
         self._max_response_bytes = max_response_bytes
         self._rerun = rerun
+        self._tracebacks = tracebacks
         self._streamed: set[str] = set()
         self._batch: list[Request] = []
 
@@ -172,12 +176,15 @@ class Executor:
         if isinstance(error, CallersGone):
             return _failure(request, 499, "cancelled", "The caller went away.")
         _log(error, f"request {request.id} failed")
+        trace = _traceback(error) if self._tracebacks else ""
         if out_of_memory(error):
-            return _failure(request, 507, "memory", f"Out of resources: {self._describe(error)}")
+            message = f"Out of resources: {self._describe(error)}"
+            return _failure(request, 507, "memory", message, trace)
         if isinstance(error, SystemExit):
             message = f"Prediction failed: the handler called sys.exit({error.code!r})"
-            return _failure(request, 500, "handler", message)
-        return _failure(request, 500, "handler", f"Prediction failed: {self._describe(error)}")
+        else:
+            message = f"Prediction failed: {self._describe(error)}"
+        return _failure(request, 500, "handler", message, trace)
 
     def _describe(self, error: BaseException) -> str:
         """For the client: the log alone says where files are."""
@@ -255,9 +262,14 @@ def _check(results: Any, count: int) -> None:
         )
 
 
-def _failure(request: Request, status: int, kind: str, message: str) -> Answer:
-    failure = Failure(kind, plain(message)[:_MESSAGE_LIMIT])
+def _failure(request: Request, status: int, kind: str, message: str, traceback: str = "") -> Answer:
+    failure = Failure(kind, plain(message)[:_MESSAGE_LIMIT], traceback)
     return Reply(request.id, status, failure=failure), b""
+
+
+def _traceback(error: BaseException) -> str:
+    """Its end: that is where the error was raised, and a deep recursion has no other bound."""
+    return plain("".join(traceback.format_exception(error)))[-_TRACEBACK_LIMIT:]
 
 
 def _log(error: BaseException, what: str) -> None:

@@ -62,6 +62,7 @@ class Loop:
             decode=load.decode_input_request,
             max_response_bytes=load.max_response_bytes,
             rerun=load.ranks == 1 or _follow(handle) is not None,
+            tracebacks=load.tracebacks,
         )
         self._executor = self._make_executor(context)
         self._sending = threading.Lock()

@@ -66,10 +66,12 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     Args:
         type: Kind, one word, such as ``handler``, ``result_count``, ``memory`` or ``prediction``.
         message: For the client: no paths, no traceback.
+        traceback: Of the handler, where ``Load`` asks for it; also for the client.
     """
 
     type: str
     message: str
+    traceback: str = ""
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
@@ -96,6 +98,7 @@ class Load(msgspec.Struct, tag_field="op", tag="load", frozen=True):
         max_response_bytes: Largest body of one answer; a larger one fails its request alone.
         rank: Of this process among those that are one worker; 0 for the one that answers.
         ranks: How many they are.
+        tracebacks: Whether failures carry the handler's traceback.
     """
 
     model_name: str
@@ -114,6 +117,7 @@ class Load(msgspec.Struct, tag_field="op", tag="load", frozen=True):
     metrics_config: dict[str, Any] = {}
     rank: int = 0
     ranks: int = 1
+    tracebacks: bool = False
     protocol: int = PROTOCOL_VERSION
 
 

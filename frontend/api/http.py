@@ -176,13 +176,14 @@ def render_body(chunk: Chunk) -> Buffer:
     if chunk.failure is not None:
         kind = chunk.failure.type
         name = kind if kind.endswith("Exception") else InternalError.type
-        return error_body(chunk.status, name, chunk.failure.message)
+        return error_body(chunk.status, name, chunk.failure.message, chunk.failure.traceback)
     return b"" if chunk.status in _BODILESS else chunk.body
 
 
-def error_body(status: int, type: str, message: str) -> bytes:
-    """Returns the JSON document of an error."""
-    return json_body({"code": status, "type": type, "message": message})
+def error_body(status: int, type: str, message: str, traceback: str = "") -> bytes:
+    """Returns the JSON document of an error; with a traceback if there is one to be told."""
+    more = {"traceback": traceback} if traceback else {}
+    return json_body({"code": status, "type": type, "message": message, **more})
 
 
 def json_body(value: object) -> bytes:

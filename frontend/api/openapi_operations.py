@@ -16,6 +16,7 @@ ERROR: Schema = {
         "code": {"type": "integer", "description": "HTTP status."},
         "type": {"type": "string", "description": "Kind of error."},
         "message": {"type": "string", "description": "What was wrong, and what would be right."},
+        "traceback": {"type": "string", "description": "Of the handler, with debug_errors=true."},
     },
 }
 _TEXT: Schema = {"type": "string"}

@@ -23,6 +23,8 @@ _CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 
+_TRACEBACK_LIMIT = 3000  # clients take 8 KiB of metadata, the status message included
+
 
 def code_of(error: ServeError) -> grpc.StatusCode:
     """Returns the status code of an error."""
@@ -57,6 +59,10 @@ class AnswerFailed(ServeError):
         failure = chunk.failure
         assert failure is not None  # noqa: S101  (the caller has looked)
         again = chunk.headers.get("Retry-After", "")
-        super().__init__(failure.message, retry_after_s=int(again) if again.isdigit() else None)
+        text = failure.message
+        if failure.traceback:  # the status message is the one text that every client shows
+            trace = failure.traceback[-_TRACEBACK_LIMIT:]
+            text += "\n" + trace.encode("ascii", "backslashreplace").decode()[-_TRACEBACK_LIMIT:]
+        super().__init__(text, retry_after_s=int(again) if again.isdigit() else None)
         self.status = chunk.status
         self.type = failure.type

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marserve.handlers.context import Context
 from marserve.handlers.errors import RequestError
 from marserve.worker.execute import Executor
-from marserve.worker.wire import Part, Request
+from marserve.worker.wire import Failure, Part, Request
 
 WISHES = ["fine", "value", "key", "memory", "exit", "refuse", "own", "object", "status", "mutate"]
 
@@ -51,6 +52,15 @@ class Handler:
         return object() if name == "object" else f"answer to {wish}"
 
 
+def run_alone(body: str, **more: Any) -> Failure:
+    """Returns why a request fails that is alone."""
+    executor = Executor(Handler().handle, Context("m", "/nowhere", {}), lambda *_: None, **more)
+    part = Part("body", len(body), "text/plain")
+    ((reply, _),) = executor.run([Request("id", "predict", {}, [part])], bytearray(body.encode()))
+    assert reply.failure is not None
+    return reply.failure
+
+
 def run(bodies: list[str]) -> list[tuple[Any, ...]]:
     """Returns what the callers get, in the order of the bodies."""
     executor = Executor(Handler().handle, Context("m", "/nowhere", {}), lambda *_: None)
@@ -73,3 +83,16 @@ def test_each_answer_is_what_it_is_when_alone(wishes: list[str]) -> None:
     bodies = [f"{wish} {number}" for number, wish in enumerate(wishes)]
 
     assert run(bodies) == [run([body])[0] for body in bodies]
+
+
+@pytest.mark.parametrize("wish", ["value x", "memory x", "exit x"])
+def test_tracebacks_are_told_on_demand(wish: str) -> None:
+    told, untold = run_alone(wish, tracebacks=True), run_alone(wish)
+
+    assert "in fail\n" in told.traceback
+    assert untold.traceback == ""
+    assert untold.message == told.message
+
+
+def test_what_a_handler_says_itself_has_no_traceback() -> None:
+    assert run_alone("refuse x", tracebacks=True).traceback == ""
