@@ -39,6 +39,16 @@ class Channel:
         self._pending.clear()
         return messages
 
+    @property
+    def more(self) -> bool:
+        """Whether a message that was read waits to be received."""
+        return bool(self._pending)
+
+    def sent_ahead(self) -> set[str]:
+        """Returns which requests were read and not yet received."""
+        predicts = [m for m, _ in self._pending if isinstance(m, wire.Predict)]
+        return {request.id for message in predicts for request in message.requests}
+
     def cancelled(self) -> list[str]:
         """Returns which requests were cancelled, as far as can be known without waiting."""
         self._take()

@@ -24,6 +24,7 @@ from marserve.worker.execute import Answer, CallersGone, Executor, out_of_memory
 from marserve.worker.loader import load_handler
 from marserve.worker.redaction import plain, without_paths
 
+_LARGE_BYTES = 64 << 10
 _GAUGE_INTERVAL_S = 0.2  # a gauge shows its last value: more often than this nobody can tell
 
 
@@ -126,11 +127,35 @@ class Loop:
         asyncio.run(concurrent.run())
 
     def _predict(self, requests: list[wire.Request], body: bytearray) -> None:
-        self._metrics.set_request_ids(",".join(r.id for r in requests))
-        self._requests = requests
-        self._gone.clear()
+        answers: list[Answer] = []
+        # Small messages are read many at a time: what has come after this one is known, or nothing.
+        if self._channel.more or self._gone or len(body) > _LARGE_BYTES:
+            requests, body, answers = self._begun(requests, body)
         begin = time.perf_counter()
-        self._answer(self._executor.run(requests, body), time.perf_counter() - begin)
+        if requests:
+            self._metrics.set_request_ids(",".join(r.id for r in requests))
+            self._requests = requests
+            answers += self._executor.run(requests, body)
+        self._answer(answers, time.perf_counter() - begin)
+
+    def _begun(
+        self, requests: list[wire.Request], body: bytearray
+    ) -> tuple[list[wire.Request], bytearray, list[Answer]]:
+        """Returns what of a batch is still wanted, its bytes, and the answers to the rest."""
+        self._gone.update(self._channel.cancelled())
+        gone = self._gone & {r.id for r in requests}
+        self._gone &= self._channel.sent_ahead()  # answered ones are no more to be thought of
+        if not gone:
+            return requests, body, []
+        wanted, pieces, at = [], bytearray(), 0
+        for request in requests:
+            size = sum(part.size for part in request.parts)
+            if request.id not in gone:
+                wanted.append(request)
+                pieces += body[at : at + size]
+            at += size
+        skipped = [r for r in requests if r.id in gone]
+        return wanted, pieces, [self._executor.failure(r, CallersGone()) for r in skipped]
 
     def _answer(self, answers: list[Answer], took_s: float) -> None:
         """Sends the answers of one batch, or of one step of it."""
