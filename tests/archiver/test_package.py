@@ -235,6 +235,8 @@ def test_a_killed_command_leaves_nothing(model: Path, number: signal.Signals) ->
             *("--handler", f"{model}/handler.py", "--serialized-file", f"{model}/big.pt"),
         ],
         stderr=subprocess.PIPE,
+        # A shell that runs the tests in the background makes their children deaf to SIGINT.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     seen = threading.Event()
     while process.poll() is None and not seen.is_set():

@@ -108,8 +108,12 @@ def test_only_the_loopback_interface_is_listened_on(served: Running) -> None:
         if connection.status == psutil.CONN_LISTEN
     ]
 
-    assert {address.ip for address in listening} == {"127.0.0.1"}
-    assert {address.port for address in listening} == set(served.ports.values())
+    # gRPC listens on a socket of both families, where addresses of IPv4 are mapped into IPv6.
+    assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    assert {address.port for address in listening} == {
+        *served.ports.values(),
+        *served.grpc_ports.values(),
+    }
 
 
 def test_workers_do_not_know_the_keys_of_the_server(served: Running) -> None:

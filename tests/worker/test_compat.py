@@ -17,9 +17,18 @@ from marserve.worker import compat
 from marserve.worker.loader import load_handler
 
 SERVICES = Path(__file__).parent.parent / "services"
-# Left out: those that are broken or hang by intention, the one that leaves an event loop open, and
+# Left out: those that are broken or hang by intention, those that leave an event loop open, and
 # the one that needs ranks.
-UNLOADABLE = ("asynchronous", "broken_", "chaos", "hanging_", "torchrun_", "unspeakable_load")
+UNLOADABLE = (
+    "asynchronous",
+    "broken_",
+    "chaos",
+    "continuous",
+    "hanging_",
+    "meeting",
+    "torchrun_",
+    "unspeakable_load",
+)
 LOADABLE = sorted(
     file.name for file in SERVICES.glob("*.py") if not file.stem.startswith(UNLOADABLE)
 )
