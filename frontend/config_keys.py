@@ -166,6 +166,12 @@ class ServerConfig:
 
     # Limits
     max_request_size: int = _key(SIZE, "6553500", "Most bytes of a request body.")
+    max_connections: int = _key(
+        SIZE, "10000", "Most open connections of an HTTP address; one more gets 503 and is closed."
+    )
+    receive_timeout: float = _key(
+        POSITIVE, "300", "Seconds for a request's body to arrive, however steadily it comes."
+    )
     max_response_size: int = _key(SIZE, "6553500", "Most bytes of a response body.")
 
     # Security

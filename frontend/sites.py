@@ -16,6 +16,7 @@ from aiohttp import web
 
 from marserve.archiver.errors import ConfigError
 from marserve.frontend.address import Address
+from marserve.frontend.api.admission import Gate, most_connections
 from marserve.frontend.api.app import FRONT, RUNNER_OPTIONS
 from marserve.frontend.api.hot_server import HotServer
 
@@ -46,6 +47,7 @@ class Sites:
         self._listeners: list[asyncio.Server] = []
         self._hot: list[HotServer] = []
         self._sockets: list[Path] = []
+        self._most = most_connections(config.max_connections)
 
     async def bind(self) -> None:
         """Listens on every address.
@@ -92,10 +94,16 @@ class Sites:
     ) -> None:
         """Predictions take the short way; aiohttp gets the connections that ask for more."""
         assert runner.server is not None  # noqa: S101  # the runner is set up
-        connect = app[FRONT].patient(runner.server)
+        front, server = app[FRONT], runner.server
+        connect, hot = front.patient(server), None
         if short_way and address.scheme == "http":
-            connect = HotServer(app[FRONT], connect)
-            self._hot.append(connect)
+            connect = hot = HotServer(front, connect)
+            self._hot.append(hot)
+
+        def count() -> int:
+            return len(server.connections) + (0 if hot is None else len(hot))
+
+        connect = Gate(connect, count, self._most, front)
         loop = asyncio.get_running_loop()
         if address.scheme == "unix":
             path = Path(address.path)

@@ -128,8 +128,10 @@ class Exchange:
 
         Raises:
             TooLarge: If it exceeds ``max_request_size``; what follows of it is not read.
-            SlowBody: If it stops coming.
+            SlowBody: If it stops coming, or comes for too long.
         """
+        receive_s = self.services.config.receive_timeout
+        end = time.monotonic() + receive_s
         limit = self.services.config.max_request_size
         check_declared(self.request, limit)
         content = self.request.content
@@ -140,13 +142,14 @@ class Exchange:
         body = bytearray()
         while True:
             try:
-                data = await asyncio.wait_for(content.readany(), STALL_S)
+                left_s = max(0.0, end - time.monotonic())
+                data = await asyncio.wait_for(content.readany(), min(STALL_S, left_s))
             except web.RequestPayloadError as error:
                 raise BadRequest(f"Invalid HTTP message. The body is malformed: {error}") from error
             except TimeoutError as error:
-                raise http.SlowBody(
-                    f"The request body stopped after {len(body)} bytes for {STALL_S:.0f} s."
-                ) from error
+                if left_s < STALL_S:
+                    raise http.SlowBody.endless(len(body), receive_s) from error
+                raise http.SlowBody.stopped(len(body), STALL_S) from error
             if not data:
                 return body
             body += data

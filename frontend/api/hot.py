@@ -61,6 +61,7 @@ class HotConnection(asyncio.Protocol):
         self._streaming = False
         self._body: bytearray | None = None
         self._missing = 0
+        self._arriving_at = 0.0
         self._backlog = bytearray()
         self.closing = False
         self._unsent = 0
@@ -74,7 +75,6 @@ class HotConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self._remote = str(peer[0])
-        self._server.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop when the client is gone: its request gives its place up."""
@@ -97,18 +97,18 @@ class HotConnection(asyncio.Protocol):
         if not self.busy and self._transport is not None:
             self._transport.close()
 
-    def check(self, now: float, idle_s: float, stall_s: float) -> None:
-        """Gives the connection up if nothing has moved on it for too long."""
+    def check(self, now: float, idle_s: float, stall_s: float, receive_s: float) -> None:
+        """Gives the connection up if nothing has moved on it, or a body has come, for too long."""
         quiet_s = now - self.active_at
-        if self._transport is None or quiet_s < min(idle_s, stall_s):
+        if self._transport is None:
             return
         if self._body is not None:
+            got = len(self._body)
             if quiet_s >= stall_s:
-                got = len(self._body)
-                self._keep_alive = False
-                text = f"The request body stopped after {got} bytes for {stall_s:.0f} s."
-                self.send(http.SlowBody(text).chunk())
-        elif self._request is not None:
+                self._too_slow(http.SlowBody.stopped(got, stall_s))
+            elif now - self._arriving_at >= receive_s:
+                self._too_slow(http.SlowBody.endless(got, receive_s))
+        elif self._request is not None or quiet_s < min(idle_s, stall_s):
             return
         elif unsent := self._transport.get_write_buffer_size():
             if unsent == self._unsent:
@@ -116,6 +116,10 @@ class HotConnection(asyncio.Protocol):
             self._unsent, self.active_at = unsent, now  # it does, slowly
         elif quiet_s >= idle_s:
             self._transport.close()
+
+    def _too_slow(self, error: ServeError) -> None:
+        self._keep_alive = False
+        self.send(error.chunk())
 
     # -- request ---------------------------------------------------------------------------------
 
@@ -158,7 +162,7 @@ class HotConnection(asyncio.Protocol):
         elif not self._allowed():
             self._hand_over(data)  # aiohttp refuses before the body has come
         else:
-            self._body = bytearray(body)
+            self._body, self._arriving_at = bytearray(body), self.active_at
             self._missing = size - len(body)
 
     def _allowed(self) -> bool:

@@ -36,8 +36,14 @@ class HotServer:
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __call__(self) -> HotConnection:
-        """Returns the protocol of a new connection."""
-        return HotConnection(self)
+        """Returns the protocol of a new connection, which counts from now on."""
+        connection = HotConnection(self)
+        self.add(connection)
+        return connection
+
+    def __len__(self) -> int:
+        """Returns how many connections take the short way now."""
+        return len(self._connections)
 
     def add(self, connection: HotConnection) -> None:
         """Takes note of a connection."""
@@ -67,9 +73,9 @@ class HotServer:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        now = time.monotonic()
+        now, receive_s = time.monotonic(), self.front.services.config.receive_timeout
         for connection in list(self._connections):
-            connection.check(now, _IDLE_S, STALL_S)
+            connection.check(now, _IDLE_S, STALL_S, receive_s)
         self._sweeper = None
         if self._connections:
             self._sweep_later()

@@ -51,6 +51,19 @@ class SlowBody(ServeError):
     status = 408
     type = "RequestTimeoutException"
 
+    @classmethod
+    def stopped(cls, size: int, seconds: float) -> SlowBody:
+        """Nothing more came for so long after ``size`` bytes."""
+        return cls(f"The request body stopped after {size} bytes for {seconds:.0f} s.")
+
+    @classmethod
+    def endless(cls, size: int, seconds: float) -> SlowBody:
+        """All of it took longer than ``receive_timeout``."""
+        return cls(
+            f"The request body was not complete after {seconds:g} s: {size} bytes came"
+            " (receive_timeout in config.properties)."
+        )
+
 
 class Head(NamedTuple):
     """Status line and headers of an answer; an empty phrase stands for the status's own."""
