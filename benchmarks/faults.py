@@ -4,17 +4,22 @@
     python benchmarks/faults.py --suite minilm        the kill, with MiniLM
 
 Overload: a queue of 10 places and a batch of 20 ms; ten times as many connections ask again as soon
-as they are answered, or 200 ms after a refusal. Kill: 8 connections ask without a pause, the only
+as they are answered, or 200 ms after a refusal, from a process of their own; a single client that
+does nothing else probes how soon it is refused. Kill: 8 connections ask without a pause, the only
 worker gets SIGKILL; counted are failed requests and the time until the next right answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import statistics
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
@@ -26,6 +31,8 @@ from suites import Payload, Suite, all_suites, archive_model
 QUEUE, WORK_MS = 10, 20
 CLIENTS = 10 * (QUEUE + 1)
 PAUSE_S = 0.2
+_CROWD_START_S = 2.0
+_LET_IN_S = QUEUE * WORK_MS / 2000
 KILL_CLIENTS = 8
 SLOW_HANDLER = f"""import time
 
@@ -38,13 +45,18 @@ Answer = tuple[float, float, int]
 """When it came (``time.monotonic``), how long it took (s), and its status; 0 for none."""
 
 
+def request_bytes(target: Target) -> bytes:
+    """Returns a request as it goes over the wire."""
+    path = "/" + target.url.split("/", 3)[3]
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: {target.content_type}\r\n"
+    return f"{head}Content-Length: {len(target.body)}\r\n\r\n".encode() + target.body
+
+
 async def ask_on(
     target: Target, port: int, until: float, pause_s: float, out: list[Answer]
 ) -> None:
     """Asks over one connection until a time, and pauses after each refusal."""
-    path = "/" + target.url.split("/", 3)[3]
-    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: {target.content_type}\r\n"
-    request = f"{head}Content-Length: {len(target.body)}\r\n\r\n".encode() + target.body
+    request = request_bytes(target)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while (began := time.monotonic()) < until:
         status = 0
@@ -88,15 +100,44 @@ def overload(seconds: float) -> str:
             target = Target(server.url("/predictions/slow"), b"x")
             server.wait_answer(target)
             port = server.ports["inference"]
-            answers = asyncio.run(load(target, port, CLIENTS, seconds, PAUSE_S))
-    refused = [took * 1e3 for _, took, status in answers if status != 200]
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as crowd:
+                loading = crowd.submit(crowd_of, target, port, seconds)
+                time.sleep(_CROWD_START_S)
+                refused = probe(target, port, seconds / 2)
+                answers = loading.result()
     served = sorted(took * 1e3 for _, took, status in answers if status == 200)
     statuses = sorted({status for *_, status in answers})
+    count = sum(status != 200 for *_, status in answers)
     return (
         f"overload: {len(served)} answered, p50 {statistics.median(served):.0f} ms,"
-        f" p99 {served[int(0.99 * len(served))]:.0f} ms; {len(refused)} refused,"
-        f" p50 {statistics.median(refused):.2f} ms; statuses {statuses}"
+        f" p99 {served[int(0.99 * len(served))]:.0f} ms; {count} refused; statuses {statuses};"
+        f" {len(refused)} refusals of one prober, p50 {statistics.median(refused):.2f} ms,"
+        f" p90 {refused[int(0.9 * len(refused))]:.2f} ms"
     )
+
+
+def crowd_of(target: Target, port: int, seconds: float) -> list[Answer]:
+    """Loads the server at ten times its capacity; runs in a process of its own."""
+    return asyncio.run(load(target, port, CLIENTS, seconds + _CROWD_START_S, PAUSE_S))
+
+
+def probe(target: Target, port: int, seconds: float) -> list[float]:
+    """Returns how long each refusal of one blocking client took, ms, sorted."""
+    request = request_bytes(target)
+    took: list[float] = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        # Who is let in waits for a multiple of that, and gives its place up instead.
+        with (
+            suppress(TimeoutError),
+            socket.create_connection(("127.0.0.1", port), timeout=_LET_IN_S) as connection,
+        ):
+            while (began := time.monotonic()) < until:
+                connection.sendall(request)
+                if connection.recv(1 << 16).startswith(b"HTTP/1.1 503 "):
+                    took.append((time.monotonic() - began) * 1e3)
+                time.sleep(0.005)
+    return sorted(took)
 
 
 def kill(suite: Suite, payload: Payload, seconds: float) -> str:
