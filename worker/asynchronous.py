@@ -68,8 +68,9 @@ class Concurrent:
         if isinstance(message, Threads):
             self._set_threads(message.count)
         elif isinstance(message, Cancel):
+            loop = asyncio.get_running_loop()
             for task in filter(None, map(self._tasks.get, message.ids)):
-                task.cancel()
+                loop.call_soon(task.cancel)  # one that has not begun would end without an answer
         elif isinstance(message, Predict):
             at = 0
             for request in message.requests:
