@@ -59,6 +59,7 @@ class Conversation:
         self._writing = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         self._draining = False
+        self._broken: ServeError | None = None
 
     def drain(self) -> None:
         """Takes no more questions; those that were asked are answered."""
@@ -70,6 +71,7 @@ class Conversation:
         """Answers until the client has no more questions.
 
         Raises:
+            BadRequest: If it sent what is no question; those before it are answered.
             ServiceUnavailable: If the server stopped before.
         """
         try:
@@ -79,22 +81,30 @@ class Conversation:
             for lane in self._lanes.values():
                 for question in lane:
                     question.cancel()
+        if self._broken is not None:
+            raise self._broken
         if self._draining:
             raise ServiceUnavailable("The server is being stopped.", retry_after_s=1)
 
     async def _read(
         self, messages: AsyncIterator[PredictionsRequest], group: asyncio.TaskGroup
     ) -> None:
-        async for message in messages:
-            await self._places.acquire()
-            question = self._ask(message)
-            key = message.sequence_id
-            lane = self._lanes.get(key)
-            if lane is None:
-                self._lanes[key] = deque([question])
-                group.create_task(self._answer(key))
-            else:
-                lane.append(question)
+        try:
+            async for message in messages:
+                await self._places.acquire()
+                self._take(message, group)
+        except ServeError as error:
+            self._broken = error
+
+    def _take(self, message: PredictionsRequest, group: asyncio.TaskGroup) -> None:
+        question = self._ask(message)
+        key = message.sequence_id
+        lane = self._lanes.get(key)
+        if lane is None:
+            self._lanes[key] = deque([question])
+            group.create_task(self._answer(key))
+        else:
+            lane.append(question)
 
     def _ask(self, message: PredictionsRequest) -> _Question:
         question = _Question(message)

@@ -15,7 +15,7 @@ from google.protobuf.empty_pb2 import Empty
 from tests.e2e.grpc_clients import LIMIT_S, Clients, Held, failure, question, untyped
 from tests.e2e.running import Running, running
 
-from marserve.frontend.grpc.inference_pb2 import PredictionsRequest
+from marserve.frontend.grpc.inference_pb2 import PredictionResponse, PredictionsRequest
 
 Code = grpc.StatusCode
 MODELS = ("echo", "raising", "responding", "slow", "streaming")
@@ -218,6 +218,21 @@ def test_sequences_do_not_wait_for_each_other(asked: Clients) -> None:
     assert ("quick", b"x") == (first.sequence_id, first.prediction)
     assert ("slow", b"slept 2") == (second.sequence_id, second.prediction)
     assert [] == list(answers)
+
+
+def test_bytes_that_are_no_message_end_a_conversation(asked: Clients) -> None:
+    path = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/StreamPredictions2"
+    call = asked.channels["inference"].stream_stream(path)
+    known = question("echo", "known").SerializeToString()
+    answers = call(iter([known, b"\xff\xff\xff"]), timeout=LIMIT_S)
+    first = PredictionResponse.FromString(next(answers))
+    code, text = failure(lambda: next(answers))
+
+    assert b"known" == first.prediction
+    assert (Code.INVALID_ARGUMENT, "The 3 bytes of the request are no such message.") == (
+        code,
+        text,
+    )
 
 
 # -- time and cancellation -------------------------------------------------------------------------
