@@ -129,7 +129,7 @@ def make_queue(
             settings.sequences,
             settings.concurrency or settings.batch_size,
             settings.job_queue_size,
-            settings.min_workers,
+            lambda: sum(worker.ready and not worker.stopping for worker in workers()),
         )
         return sequences, SequenceDispatcher(sequences, workers)
     delay_s = 0.0 if settings.concurrency else settings.max_batch_delay_ms / 1e3

@@ -7,8 +7,10 @@ request or an answer that says so, or when it is idle, or old, for too long.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from marserve.frontend.errors import ServiceUnavailable
@@ -65,18 +67,22 @@ class SequenceQueue:
         settings: Limits and header names.
         batch_size: Largest number of requests in a batch.
         capacity: Largest number of waiting requests.
-        workers: How many workers share the sequences.
+        workers: Returns how many workers share the sequences now.
     """
 
     def __init__(
-        self, settings: SequenceSettings, batch_size: int, capacity: int, workers: int
+        self,
+        settings: SequenceSettings,
+        batch_size: int,
+        capacity: int,
+        workers: Callable[[], int],
     ) -> None:
         self.batch_size = batch_size
         self.max_delay_s = 0.0
         self.capacity = capacity
         self.newest_at = 0.0
         self._settings = settings
-        self._share = max(1, settings.most // max(1, workers))
+        self._workers = workers
         self._open: dict[str, Sequence] = {}
 
     def __len__(self) -> int:
@@ -115,13 +121,14 @@ class SequenceQueue:
     ) -> list[InferenceRequest]:
         """Returns what a worker should run now: at most one request of each of its sequences."""
         size = self.batch_size if most is None else min(most, self.batch_size)
+        share = math.ceil(self._settings.most / max(1, self._workers()))
         held = sum(sequence.worker is worker for sequence in self._open.values())
         batch: list[InferenceRequest] = []
         for sequence in list(self._open.values()):
             _skip_cancelled(sequence)
             if len(batch) == size or sequence.running is not None or not sequence.waiting:
                 continue
-            if sequence.worker is None and held < self._share:
+            if sequence.worker is None and held < share:
                 sequence.worker = worker
                 held += 1
             if sequence.worker is worker and _alike(batch, sequence.waiting[0]):
@@ -205,9 +212,10 @@ class SequenceQueue:
         """Ends the sequences whose time is over; requests under way are still answered."""
         for sequence in list(self._open.values()):
             quiet = sequence.running is None and not sequence.waiting
-            idle = quiet and now - sequence.heard_at > self._settings.idle_s
-            if idle or (quiet and now - sequence.began_at > self._settings.total_s):
+            old = now - sequence.began_at > self._settings.total_s
+            if quiet and (old or now - sequence.heard_at > self._settings.idle_s):
                 del self._open[sequence.id]
+            sequence.closed |= old
 
 
 def _refused(id: str, why: str) -> ServiceUnavailable:

@@ -132,3 +132,13 @@ def test_an_idle_sequence_is_over(server: Running) -> None:
         return add(server, "a", 0).status == 503
 
     server.until(over, "the sequence never ends")
+
+
+def test_workers_that_stay_take_all_sequences(sums: Running) -> None:
+    scaled = sums.manage("PUT", "/models/sums?min_worker=1&max_worker=1&synchronous=true")
+    assert scaled.status == 200
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda name: add(sums, name, 1, start=True), "abcd"))
+
+    assert [total(a) for a in answers] == [1] * 4
+    assert len({place(a) for a in answers}) == 1

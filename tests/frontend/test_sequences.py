@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from marserve.frontend.errors import ServiceUnavailable
@@ -20,7 +22,7 @@ def queue(
     most: int = 4, queue_size: int = 2, workers: int = 2, total_s: float = 1e9
 ) -> SequenceQueue:
     settings = SequenceSettings(most, queue_size, 10.0, total_s, ID, START, END)
-    return SequenceQueue(settings, 4, 100, workers)
+    return SequenceQueue(settings, 4, 100, lambda: workers)
 
 
 def request(sequence: str = "", name: str = "r", **flags: str) -> InferenceRequest:
@@ -199,9 +201,35 @@ def test_deadlines_and_callers_that_left(one: Worker) -> None:
 
 def test_the_queue_is_bounded() -> None:
     settings = SequenceSettings(9, 9, 10.0, 1e9, ID, START, END)
-    waiting = SequenceQueue(settings, 4, 2, 1)
+    waiting = SequenceQueue(settings, 4, 2, lambda: 1)
 
     assert waiting.put(request("a", start="true"), 0.0)
     assert waiting.put(request("b", start="true"), 0.0)
     assert waiting.remaining == 0
     assert not waiting.put(request("c", start="true"), 0.0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_open_sequence_finds_a_place(workers: int) -> None:
+    waiting = queue(most=4, workers=workers)
+    for name in "abcd":
+        waiting.put(request(name, name, start="true"), 0.0)
+    several: list[Any] = [Nobody() for _ in range(workers)]
+    taken = [name for worker in several for name in ids(waiting.cut(0.0, worker=worker))]
+
+    assert taken == ["a", "b", "c", "d"]
+
+
+def test_an_old_sequence_is_over_once_it_has_answered_what_waits(one: Worker) -> None:
+    waiting = queue(total_s=25.0)
+    first, second = request("a", "1", start="true"), request("a", "2")
+    waiting.put(first, 0.0)
+    waiting.put(second, 0.0)
+    waiting.cut(0.0, worker=one)
+    with pytest.raises(ServiceUnavailable, match="is closed"):
+        waiting.put(request("a"), 26.0)
+    waiting.done(first, {}, 26.0)
+
+    assert ids(waiting.cut(26.0, worker=one)) == ["2"]
+    waiting.done(second, {}, 27.0)
+    assert waiting.put(request("a", start="true"), 27.0)
