@@ -55,19 +55,19 @@ class InFlight:
         batch.heard_at = now
         batch.overdue = False
 
-    def done(self, request: InferenceRequest, now: float) -> Batch | None:
+    def done(self, request: InferenceRequest) -> Batch | None:
         """Notes the last of an answer; returns the batch if it is complete with that."""
-        batch = self._batch_of(request)
+        batch = self._batch_of(request) if self.concurrency else self.batches[0]
         batch.left -= 1
         if batch.left:
             return None
-        if not self.concurrency:
-            self.batches.popleft()
-            if self.batches:
-                self.batches[0].began_at = self.batches[0].heard_at = now
-        else:
-            self.batches.remove(batch)
+        self.batches.remove(batch)
         return batch
+
+    def begin_next(self, now: float) -> None:
+        """Notes that the batch that was sent ahead can begin, if there is one."""
+        if self.batches and not self.concurrency:
+            self.batches[0].began_at = self.batches[0].heard_at = now
 
     @property
     def late(self) -> bool:

@@ -298,10 +298,11 @@ class Worker(asyncio.BufferedProtocol):
 
     def _count_down(self, request: InferenceRequest) -> None:
         """One more request of its batch is done."""
-        now = time.monotonic()
-        batch = self._in_flight.done(request, now)
+        batch = self._in_flight.done(request)
         if batch is None:
             return
+        now = time.monotonic()
+        self._in_flight.begin_next(now)
         took = now - batch.began_at
         if self.batch_time_s == float("inf"):
             self.batch_time_s = took

@@ -16,7 +16,9 @@ def ids(found: list[InferenceRequest]) -> list[str]:
 
 def finish(in_flight: InFlight, request: InferenceRequest, now: float) -> list[str] | None:
     del in_flight.requests[request.id]
-    batch = in_flight.done(request, now)
+    batch = in_flight.done(request)
+    if batch is not None:
+        in_flight.begin_next(now)
     return None if batch is None else ids(batch.requests)
 
 
