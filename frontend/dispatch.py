@@ -73,7 +73,9 @@ class Dispatcher:
     def _send_ahead(self, now: float) -> None:
         """A worker with a fast handler gets its next batch while it has one, so it never waits."""
         for worker in self._workers():
-            if worker.busy == 1 and worker.batch_time_s < _FAST_BATCH_S and not worker.stopping:
+            if worker.concurrency or worker.stopping:
+                continue  # the former is sent what it has room for, and no more
+            if worker.busy == 1 and worker.batch_time_s < _FAST_BATCH_S:
                 batch = self._queue.cut(now)
                 if not batch:
                     return

@@ -164,3 +164,30 @@ def test_a_handler_that_is_no_coroutine_is_refused(server: Running, tmp_path: Pa
 
     assert answer.status == 500
     assert 'asyncCommunication: true needs "async def handle"' in answer.message
+
+
+def test_a_quick_worker_never_has_more_than_its_batch(server: Running) -> None:
+    journal = server.root / "journal.txt"
+    journal.touch()
+    config = f"continuousBatching: true\nbatchSize: 1\njournal: {journal}\nminWorkers: 1\n"
+    server.pack("counter", "continuous", config + "maxWorkers: 1\nstep_s: 0\n")
+    server.start()
+    body = '{"from": 7, "count": 3}'
+    head = "POST /predictions/counter HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+    asked = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    callers = [
+        socket.create_connection(("127.0.0.1", server.ports["inference"]), 30) for _ in range(60)
+    ]
+    for _ in range(3):
+        for caller in callers:
+            caller.sendall(asked)
+        for caller in callers:
+            answer = b""
+            while not answer.endswith(b"\r\n0\r\n\r\n"):
+                assert (piece := caller.recv(1 << 16)), answer
+                answer += piece
+            assert answer.startswith(b"HTTP/1.1 200")
+    for caller in callers:
+        caller.close()
+
+    assert [len(step) for step in steps(server)] == [1] * 540

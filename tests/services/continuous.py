@@ -30,7 +30,7 @@ class CountingHandler:
                 context.cache[request_id] = {"next": wish["from"], "left": wish["count"]}
         while self.gate and not os.path.exists(self.gate):
             time.sleep(0.01)
-        time.sleep(0.01)
+        time.sleep(context.model_yaml_config.get("step_s", 0.01))
         results = [self.step(context.cache[request_id]) for request_id in ids]
         context.stopping_criteria = [self.criterion(request_id) for request_id in ids]
         return results
