@@ -2,12 +2,14 @@
 
 The handler is called again and again, with those that run and those that have just come. One that
 it has seen before comes without its parts; what the handler needs to know of it stands in
-``context.cache`` under its id. ``context.stopping_criteria`` says of each result whether it was the
-last: a callable that gets the result, or None for a request that is answered at once.
+``context.cache`` under its id, until it is done or its caller has left.
+``context.stopping_criteria`` says of each result whether it was the last: a callable that gets the
+result, or None for a request that is answered at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from marserve.handlers.context import Context
@@ -40,7 +42,7 @@ class ContinuousBatch:
         """Gives requests up, whose callers are gone; returns the answers that nobody will read."""
         gone = [request for request in self._running if request.id in ids]
         self._running = [request for request in self._running if request.id not in ids]
-        return [self._executor.failure(request, CallersGone()) for request in gone]
+        return [self._given_up(request, CallersGone()) for request in gone]
 
     def step(self, requests: list[Request], body: bytearray) -> list[Answer]:
         """Admits requests and computes the next piece of every answer.
@@ -62,7 +64,7 @@ class ContinuousBatch:
             return self._attempt(requests, rows)
         except BaseException as error:
             if len(new) == 1:
-                return [self._executor.failure(requests[0], error)]
+                return [self._given_up(requests[0], error)]
         return [answer for each in new for answer in self._admit([each])]
 
     def _advance(self, requests: list[Request], rows: list[Row]) -> list[Answer]:
@@ -70,7 +72,7 @@ class ContinuousBatch:
             return self._attempt(requests, rows)
         except BaseException as error:
             failed, self._running = self._running, []
-            return [self._executor.failure(request, error) for request in failed]
+            return [self._given_up(request, error) for request in failed]
 
     def _attempt(self, new: list[Request], rows: list[Row]) -> list[Answer]:
         batch = [*self._running, *new]
@@ -85,9 +87,21 @@ class ContinuousBatch:
             if goes_on and reply.failure is None
         ]
         kept = {request.id for request in self._running}
+        self._forget(request.id for request in batch if request.id not in kept)
         return [
             (_unfinished(reply) if reply.id in kept else reply, data) for reply, data in answers
         ]
+
+    def _given_up(self, request: Request, error: BaseException) -> Answer:
+        self._forget([request.id])
+        return self._executor.failure(request, error)
+
+    def _forget(self, ids: Iterable[str]) -> None:
+        """The handler is not told who has left: what it kept of them would stay for good."""
+        cache: object = self._context.cache
+        if isinstance(cache, dict):
+            for id in ids:
+                cache.pop(id, None)
 
     def _goes_on(self, index: int, result: object) -> bool:
         criteria = self._context.stopping_criteria

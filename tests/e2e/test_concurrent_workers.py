@@ -184,7 +184,8 @@ def test_a_quick_worker_never_has_more_than_its_batch(server: Running) -> None:
         for caller in callers:
             answer = b""
             while not answer.endswith(b"\r\n0\r\n\r\n"):
-                assert (piece := caller.recv(1 << 16)), answer
+                piece = caller.recv(1 << 16)
+                assert piece, answer
                 answer += piece
             assert answer.startswith(b"HTTP/1.1 200")
     for caller in callers:
