@@ -101,7 +101,8 @@ def load_aot_package(path: Path, device: torch.device) -> Any:
     if made_for != device.type:
         raise HandlerLoadError(
             f"{path.name}: was compiled for {made_for}, but the worker computes on {device.type};"
-            " compile it for that with archive-model export --device, or set deviceType"
+            f" expected a package compiled for {device.type}, or deviceType:"
+            f" {'gpu' if made_for == 'cuda' else made_for}"
         )
     return package
 

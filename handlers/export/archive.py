@@ -80,7 +80,7 @@ def export_archive(spec: ExportSpec) -> Parity:
         find_execution(parse_model_config(config), f"model{SUFFIXES[spec.source][0]}")
         eager = load_eager(archive, "float32" if spec.source in FLOAT32_ONLY else None)
         batches = sample_batches(eager, bodies)
-        subject = _subject(eager, batches[0], spec.quantization)
+        subject = _subject(eager, batches, spec.quantization)
         files = write_program(spec.source, subject, Path(scratch))
         parity = _compare(eager, subject, spec, files[0], batches)
         changes = Changes(
@@ -165,7 +165,7 @@ def load_eager(archive: Archive, dtype: str | None = None) -> TransformerHandler
     return handler
 
 
-def _subject(eager: TransformerHandler, sample: Inputs, quantization: str | None) -> Subject:
+def _subject(eager: TransformerHandler, batches: list[Inputs], quantization: str | None) -> Subject:
     runner = eager.runner
     if not isinstance(runner, EagerRunner):
         raise TypeError(f"expected an eager runner, got {type(runner).__name__}")
@@ -177,10 +177,11 @@ def _subject(eager: TransformerHandler, sample: Inputs, quantization: str | None
         )
     return Subject(
         runner=runner,
-        input_names=tuple(name for name in runner.input_names if name in sample),
+        input_names=tuple(name for name in runner.input_names if name in batches[0]),
         output_names=eager.task.output_names,
         longest=context_length(config),
         quantization=quantization,
+        samples=tuple(batches),
     )
 
 

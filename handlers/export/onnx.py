@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.handlers.export import onnx_int8
 from marserve.handlers.export.subject import Subject, export_graph, quiet
 from marserve.handlers.runners.onnx import QUANTIZATION_KEY
 
@@ -41,28 +42,24 @@ def write(subject: Subject, directory: Path) -> list[Path]:
         )
     program.save(path)
     if subject.quantization is not None:
-        _quantize(path, subject.quantization)
+        _quantize(path, subject)
     return sorted(directory.glob(f"{FILE_NAME}*"))
 
 
-def _quantize(path: Path, quantization: str) -> None:
+def _quantize(path: Path, subject: Subject) -> None:
     """Brings weights to int8 when the file is written; activations become so when it is run."""
     import onnx
 
     model = onnx.load(path)
     del model.graph.value_info[:]  # the exporter's notes of shapes are older than its optimizations
     with quiet():
-        _BY_NAME[quantization](model, path)
+        if subject.quantization == "int8_dynamic":
+            onnx_int8.quantize(model, path, subject.samples)
+        else:
+            _in_blocks(model, path)
     model = onnx.load(path)
-    onnx.helper.set_model_props(model, {QUANTIZATION_KEY: quantization})
+    onnx.helper.set_model_props(model, {QUANTIZATION_KEY: str(subject.quantization)})
     onnx.save(model, path)
-
-
-def _dynamic(model: Any, path: Path) -> None:
-    """One scale for each output of the weights, and one for all activations of a batch."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8)
 
 
 def _in_blocks(model: Any, path: Path) -> None:
@@ -74,6 +71,3 @@ def _in_blocks(model: Any, path: Path) -> None:
     )
     quantizer.process()
     quantizer.model.save_model_to_file(str(path))
-
-
-_BY_NAME = {"int8_dynamic": _dynamic, "int8_weight_only": _in_blocks}

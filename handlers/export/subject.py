@@ -30,6 +30,7 @@ class Subject:
         output_names: What it returns, in this order.
         longest: Most tokens of a row; None for no limit.
         quantization: What the weights are brought to, as in ``handler.quantization``, or None.
+        samples: Padded inputs, on which quantisation measures what it must spare.
     """
 
     runner: EagerRunner
@@ -37,6 +38,7 @@ class Subject:
     output_names: tuple[str, ...]
     longest: int | None = None
     quantization: str | None = None
+    samples: tuple[Inputs, ...] = ()
 
     def forward(self) -> Forward:
         """Returns the model as a module of plain tensors."""

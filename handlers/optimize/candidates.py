@@ -90,6 +90,7 @@ CANDIDATES: dict[str, Candidate] = {
     "onnx-int8-unpadded": Candidate(
         "onnx", unpadded=True, numbers="int8", quantization="int8_dynamic"
     ),
+    "onnx-int8-weights": Candidate("onnx", numbers="int8", quantization="int8_weight_only"),
     "openvino-int8": Candidate("openvino", numbers="int8", quantization="int8_weight_only"),
 }
 """By name; the ``-unpadded`` ones of programs run a batch in parts of similar length."""
