@@ -211,11 +211,13 @@ class SequenceQueue:
     def _forget(self, now: float) -> None:
         """Ends the sequences whose time is over; requests under way are still answered."""
         for sequence in list(self._open.values()):
+            _skip_cancelled(sequence)
             quiet = sequence.running is None and not sequence.waiting
-            old = now - sequence.began_at > self._settings.total_s
-            if quiet and (old or now - sequence.heard_at > self._settings.idle_s):
+            idle = now - sequence.heard_at > self._settings.idle_s
+            sequence.closed |= now - sequence.began_at > self._settings.total_s
+            # Also when the caller of its end has left, or that of its begin before that was run.
+            if quiet and (sequence.closed or idle or sequence.worker is None):
                 del self._open[sequence.id]
-            sequence.closed |= old
 
 
 def _refused(id: str, why: str) -> ServiceUnavailable:

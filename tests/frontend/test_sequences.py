@@ -233,3 +233,19 @@ def test_an_old_sequence_is_over_once_it_has_answered_what_waits(one: Worker) ->
     assert ids(waiting.cut(26.0, worker=one)) == ["2"]
     waiting.done(second, {}, 27.0)
     assert waiting.put(request("a", start="true"), 27.0)
+
+
+def test_a_place_is_free_again_when_the_caller_of_the_end_or_of_the_begin_left(one: Worker) -> None:
+    waiting = queue(most=2, workers=1)
+    first, end = request("a", "1", start="true"), request("a", "2", end="true")
+    waiting.put(first, 0.0)
+    waiting.cut(0.0, worker=one)
+    waiting.put(end, 0.0)
+    waiting.put(begin := request("b", "3", start="true"), 0.0)
+    end.cancelled = begin.cancelled = True
+    waiting.done(first, {}, 1.0)
+
+    assert waiting.cut(1.0, worker=one) == []
+    for name in "cd":
+        assert waiting.put(request(name, name, start="true"), 2.0)
+    assert ids(waiting.cut(2.0, worker=one)) == ["c", "d"]
