@@ -141,8 +141,8 @@ class Exchange:
             return data
         body = bytearray()
         while True:
+            left_s = max(0.0, end - time.monotonic())
             try:
-                left_s = max(0.0, end - time.monotonic())
                 data = await asyncio.wait_for(content.readany(), min(STALL_S, left_s))
             except web.RequestPayloadError as error:
                 raise BadRequest(f"Invalid HTTP message. The body is malformed: {error}") from error

@@ -222,7 +222,7 @@ def test_sequences_do_not_wait_for_each_other(asked: Clients) -> None:
 
 def test_bytes_that_are_no_message_end_a_conversation(asked: Clients) -> None:
     path = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/StreamPredictions2"
-    call = asked.channels["inference"].stream_stream(path)
+    call: Any = asked.channels["inference"].stream_stream(path)
     known = question("echo", "known").SerializeToString()
     answers = call(iter([known, b"\xff\xff\xff"]), timeout=LIMIT_S)
     first = PredictionResponse.FromString(next(answers))
