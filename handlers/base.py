@@ -12,6 +12,7 @@ import torch
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.errors import RequestError
 from marserve.handlers.labels import FILE_NAME, load_label_mapping
+from marserve.handlers.tensors import TensorBatch
 from marserve.handlers.timing import timed
 
 
@@ -44,6 +45,7 @@ class BaseHandler:
     explain: bool = False
     target: Any = 0
     model_yaml_config: dict[str, Any]
+    _tensors: TensorBatch | None = None
 
     def __init__(self) -> None:
         self.profiler_args: dict[str, Any] = {}
@@ -116,8 +118,11 @@ class BaseHandler:
         """Turns the rows of a batch into what ``inference`` takes.
 
         Args:
-            data: One row a request.
+            data: One row a request; those of V2 hold one tensor each, and are laid end to end.
         """
+        self._tensors = TensorBatch(data) if TensorBatch.holds(data) else None
+        if self._tensors is not None:
+            return self._tensors.gather(self.device)
         return torch.as_tensor(data, device=self.device)
 
     @timed
@@ -140,6 +145,8 @@ class BaseHandler:
         """
         from marserve.handlers.outputs import to_rows
 
+        if self._tensors is not None:
+            return self._tensors.split(data)
         return to_rows(data)
 
     def handle(self, data: list[Any], context: Any) -> list[Any]:

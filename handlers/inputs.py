@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from marserve.archiver.tensor_marks import MARK
+from marserve.handlers.tensors import decode_tensor
+
 
 def decode_value(content_type: str | None, data: bytearray, decode: bool = True) -> Any:
     """Returns a part's value as a handler sees it.
@@ -19,10 +22,14 @@ def decode_value(content_type: str | None, data: bytearray, decode: bool = True)
         decode: Whether to parse JSON and text at all.
 
     Returns:
-        Parsed JSON for ``application/json``, a ``str`` for ``text/*``, else ``data`` itself; also
-        ``data`` itself where parsing fails, so that the handler can answer.
+        An array for a tensor, parsed JSON for ``application/json``, a ``str`` for ``text/*``, else
+        ``data`` itself; also where parsing fails, so that the handler can answer.
     """
-    if not decode or content_type is None:
+    if content_type is None:
+        return data
+    if content_type.startswith(MARK):
+        return decode_tensor(content_type, data)
+    if not decode:
         return data
     try:
         if content_type == "application/json":

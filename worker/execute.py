@@ -13,9 +13,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from marserve.archiver.tensor_marks import LAYOUT, MARK
 from marserve.handlers.context import Context, RequestProcessor
 from marserve.handlers.errors import RequestError
 from marserve.handlers.inputs import decode_value
+from marserve.handlers.tensors import encode_outputs
 from marserve.worker.loader import Handle
 from marserve.worker.redaction import plain, without_paths
 from marserve.worker.wire import Buffer, Failure, Reply, Request
@@ -141,7 +143,7 @@ class Executor:
         if isinstance(result, BaseException):
             return self._failed(request, result)
         try:
-            data = encode_result(result)
+            data = _encoded(request, result, processor)
         except (TypeError, ValueError, RecursionError) as error:
             _log(error, "a result cannot be encoded")
             kind = type(result).__name__
@@ -191,6 +193,16 @@ class Executor:
         model_dir = self._context.system_properties["model_dir"]
         text = without_paths(str(error), model_dir)
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _encoded(request: Request, result: Any, processor: RequestProcessor) -> Buffer:
+    """A request of tensors is answered by tensors; a header says which."""
+    parts = request.parts
+    if not parts or not (parts[0].content_type or "").startswith(MARK):
+        return encode_result(result)
+    layout, data = encode_outputs(result)
+    processor.add_response_property(LAYOUT, layout)
+    return data
 
 
 def encode_result(result: Any) -> Buffer:

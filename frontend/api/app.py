@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import http_exceptions, web
 
 from marserve.frontend.api import exchange as exchanges
-from marserve.frontend.api import http, inference, management, metrics, openapi, workflows
+from marserve.frontend.api import http, inference, management, metrics, openapi, v2, workflows
 from marserve.frontend.api.exchange import UNTYPED, Exchange, Services, check_declared
 from marserve.frontend.api.routing import Route, Router
 from marserve.frontend.errors import InternalError, ServeError, TooLarge
@@ -46,7 +46,7 @@ def build_apps(services: Services) -> dict[str, web.Application]:
     """
     logging.getLogger("aiohttp.server").addFilter(_without_traceback)
     config, model_api = services.config, services.config.enable_model_api
-    asked = inference.routes() + workflows.inference_routes()
+    asked = inference.routes() + v2.routes() + workflows.inference_routes()
     managed = management.routes(model_api) + workflows.management_routes(model_api)
     tables = {
         "inference": (config.inference_address, asked),
@@ -198,7 +198,8 @@ FRONT = web.AppKey("front", Front)
 
 
 def _refusal(exchange: Exchange, error: ServeError) -> web.Response:
-    response = exchange.response(error.chunk())
+    chunk = v2.refusal(error) if v2.refuses(exchange.path) else error.chunk()
+    response = exchange.response(chunk)
     if error.status in (408, 413):
         response.force_close()  # the rest of the body is of no use to anybody
     return response

@@ -163,6 +163,18 @@ _HEALTH = _operation(
     (400,),
 )
 _OBJECT: Schema = {"type": "object"}
+_V2_ERROR: Schema = {
+    "type": "object",
+    "properties": {"error": _TEXT},
+    "required": ["error"],
+}
+
+
+def _v2(summary: str, body: Schema | None = None) -> Operation:
+    answers = {200: _json({}, "As the Open Inference Protocol says.")}
+    answers |= {status: _json(_V2_ERROR, _REASONS[status]) for status in _INFERENCE_ERRORS}
+    return _operation(summary, answers, body=body)
+
 
 OPERATIONS: Mapping[str, Operation] = {
     "predict": _inference("Predict."),
@@ -170,8 +182,19 @@ OPERATIONS: Mapping[str, Operation] = {
     "invoke": _inference("Predict; query parameters are inputs too.", _MODEL_NAME),
     "predict_v1": _inference("Predict, KServe's protocol V1."),
     "explain_v1": _inference("Explain, KServe's protocol V1."),
-    "predict_v2": _inference("Predict, KServe's protocol V2, as the handler's envelope reads it."),
     "explain_v2": _inference("Explain, KServe's protocol V2, as the handler's envelope reads it."),
+    "v2_server": _operation("Name, version and extensions.", {200: _json(_OBJECT, "V2.")}),
+    "v2_live": _operation("Liveness, V2.", {200: _json(_OBJECT, "The server answers.")}),
+    "v2_ready": _operation(
+        "Readiness, V2.", {200: _json(_OBJECT, "Ready."), 503: _json(_OBJECT, "Not ready.")}
+    ),
+    "v2_index": _v2("The models and their states."),
+    "v2_absent": _operation(
+        "Part of V2 that this server does not offer.", {501: _json(_V2_ERROR, "Always.")}
+    ),
+    "v2_model": _v2("Metadata of a model, V2."),
+    "v2_model_ready": _v2("Readiness of a model, V2."),
+    "v2_infer": _v2("Infer: tensors in, tensors out; as JSON or in binary form.", _INPUT),
     "ping": _HEALTH,
     "live": _operation("Liveness.", {200: _json(_OBJECT, "The server answers.")}),
     "ready": _operation(

@@ -106,7 +106,6 @@ def test_request_bodies(served: Curling, tmp_path: Path) -> None:
         ("/explanations/echo_class/1.0", "True"),
         ("/v1/models/echo_class:predict", "False"),
         ("/v1/models/echo_class:explain", "True"),
-        ("/v2/models/echo_class/infer", "False"),
         ("/v2/models/echo_class/explain", "True"),
         ("/invocations?model_name=echo_class", "False"),
         ("/models/echo_class/invoke", "False"),

@@ -39,7 +39,6 @@ async def test_rows_as_the_handler_sees_them(start: Start) -> None:
     assert invoked["row"] == {"x": "1", "body": "y"}
     assert (await row("/v1/models/echo:predict", json={}))["row"] == {"body": {}}
     assert (await row("/v1/models/echo:explain", json={}))["headers"]["explain"] == "True"
-    assert (await row("/v2/models/echo/infer", json={}))["row"] == {"body": {}}
 
 
 async def test_content_type_is_the_handlers(start: Start) -> None:

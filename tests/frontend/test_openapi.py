@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from marserve.frontend.api import inference, management, metrics, openapi, workflows
+from marserve.frontend.api import inference, management, metrics, openapi, v2, workflows
 from marserve.frontend.api.openapi_operations import OPERATIONS
 from marserve.frontend.api.routing import Route, Router
 
 TABLES = {
-    "inference": inference.routes() + workflows.inference_routes(),
+    "inference": inference.routes() + v2.routes() + workflows.inference_routes(),
     "management": management.routes(model_api=True) + workflows.management_routes(model_api=True),
     "metrics": metrics.routes(),
 }

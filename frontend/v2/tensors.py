@@ -1,0 +1,195 @@
+"""Tensors of the V2 protocol: from JSON data to raw bytes and back, checked against their shape."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from marserve.frontend.errors import BadRequest
+from marserve.worker.wire import Buffer
+
+_CODES = {
+    "BOOL": "b",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "FP32": "f",
+    "FP64": "d",
+}
+SIZES = {name: array(code).itemsize for name, code in _CODES.items()} | {"FP16": 2}
+"""Bytes of one element of each datatype but BYTES, whose elements have a length of their own."""
+_LENGTH = struct.Struct("<I")
+_FLOATS = frozenset({"FP16", "FP32", "FP64"})
+
+
+@dataclass(slots=True, frozen=True)
+class Tensor:
+    """A named tensor, as it travels: row-major, little-endian.
+
+    Args:
+        name: Of the input or output.
+        datatype: A word of the protocol, such as ``FP32``.
+        shape: No negative numbers.
+        raw: ``BYTES`` elements each behind a ``u32`` length, others packed.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    raw: Buffer
+
+
+def check_kind(name: str, datatype: str, shape: Sequence[int]) -> None:
+    """Refuses datatypes and shapes that there cannot be.
+
+    Raises:
+        BadRequest: Naming the tensor.
+    """
+    if datatype != "BYTES" and datatype not in SIZES:
+        known = ", ".join([*SIZES, "BYTES"])
+        raise BadRequest(f"input '{name}': datatype '{datatype:.40}' is none of {known}")
+    if any(size < 0 for size in shape):
+        raise BadRequest(f"input '{name}': shape {list(shape)} has a negative dimension")
+
+
+def from_json(name: str, datatype: str, shape: Sequence[int], data: Any) -> Tensor:
+    """Returns the tensor that a request holds as JSON.
+
+    Args:
+        name: Of the input.
+        datatype: As sent.
+        shape: As sent.
+        data: Flat, or nested as the shape says.
+
+    Raises:
+        BadRequest: If they do not fit together; naming the tensor.
+    """
+    check_kind(name, datatype, shape)
+    values = list(_flat(name, shape, data))
+    if len(values) != prod(shape):
+        raise BadRequest(
+            f"input '{name}': {len(values)} values in data, but shape {list(shape)} has"
+            f" {prod(shape)}"
+        )
+    try:
+        raw = _packed(datatype, values)
+    except (TypeError, ValueError, OverflowError, struct.error) as error:
+        raise BadRequest(f"input '{name}': data are not {datatype}: {error}") from None
+    return Tensor(name, datatype, tuple(shape), raw)
+
+
+def from_raw(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Tensor:
+    """Returns the tensor that a request holds in binary form.
+
+    Raises:
+        BadRequest: If its size is not what datatype and shape say; naming the tensor.
+    """
+    check_kind(name, datatype, shape)
+    if datatype == "BYTES":
+        count = sum(1 for _ in elements(name, raw))
+        if count != prod(shape):
+            raise BadRequest(
+                f"input '{name}': {count} elements of BYTES, but shape {list(shape)} has"
+                f" {prod(shape)}"
+            )
+    elif len(raw) != prod(shape) * SIZES[datatype]:
+        raise BadRequest(
+            f"input '{name}': {len(raw)} bytes of binary data, but {datatype} of shape"
+            f" {list(shape)} has {prod(shape) * SIZES[datatype]}"
+        )
+    return Tensor(name, datatype, tuple(shape), raw)
+
+
+def elements(name: str, raw: Buffer) -> Iterator[bytes]:
+    """Yields the elements of a ``BYTES`` tensor.
+
+    Raises:
+        BadRequest: If a length goes beyond the end; naming the tensor.
+    """
+    view, at = memoryview(raw), 0
+    while at < len(view):
+        begin = at + _LENGTH.size
+        size = _LENGTH.unpack_from(view, at)[0] if begin <= len(view) else 0
+        at = begin + size
+        if at > len(view):
+            raise BadRequest(f"input '{name}': the last element of BYTES is cut off")
+        yield bytes(view[begin:at])
+
+
+def to_json(tensor: Tensor) -> list[Any]:
+    """Returns the flat data of an output.
+
+    Raises:
+        BadRequest: If JSON has no form for them; naming the output and what to ask for.
+    """
+    if tensor.datatype == "BYTES":
+        try:
+            return [each.decode() for each in elements(tensor.name, tensor.raw)]
+        except UnicodeDecodeError:
+            raise _binary_only(tensor, "bytes that are no UTF-8 text") from None
+    values = unpacked(tensor.datatype, tensor.raw)
+    if tensor.datatype in _FLOATS and not all(v - v == 0 for v in values):
+        raise _binary_only(tensor, "NaN or infinity")
+    return values
+
+
+def unpacked(datatype: str, raw: Buffer) -> list[Any]:
+    """Returns the elements of a tensor that is not ``BYTES`` as Python values."""
+    if datatype == "FP16":
+        return list(struct.unpack(f"<{len(raw) // 2}e", raw))
+    values = array(_CODES[datatype])
+    values.frombytes(raw)
+    return [bool(v) for v in values] if datatype == "BOOL" else values.tolist()
+
+
+def pack_bytes(values: Sequence[bytes]) -> bytes:
+    """Returns the raw form of a ``BYTES`` tensor."""
+    return b"".join(piece for each in values for piece in (_LENGTH.pack(len(each)), each))
+
+
+def _binary_only(tensor: Tensor, what: str) -> BadRequest:
+    return BadRequest(
+        f"output '{tensor.name}' holds {what}, for which JSON has no form; ask for it with the"
+        ' parameter "binary_data": true'
+    )
+
+
+def _flat(name: str, shape: Sequence[int], data: Any) -> Iterator[Any]:
+    """The values in order; nested data must be nested as the shape is."""
+    if not isinstance(data, list):
+        raise BadRequest(f"input '{name}': data is no list")
+    if not any(isinstance(each, list) for each in data):
+        return iter(data)
+    level = [data]
+    for depth, size in enumerate(shape):
+        if any(not isinstance(each, list) or len(each) != size for each in level):
+            raise BadRequest(
+                f"input '{name}': data are not nested as shape {list(shape)} says,"
+                f" at dimension {depth}"
+            )
+        if depth < len(shape) - 1:
+            level = [each for row in level for each in row]
+    return (value for row in level for value in row)
+
+
+def _packed(datatype: str, values: list[Any]) -> bytes:
+    if datatype == "BYTES":
+        if not all(isinstance(v, str) for v in values):
+            raise TypeError("expected text")
+        return pack_bytes([v.encode() for v in values])
+    if datatype == "BOOL" and not all(isinstance(v, bool) for v in values):
+        raise TypeError("expected true and false")
+    if datatype != "BOOL" and any(isinstance(v, bool) for v in values):
+        raise TypeError("expected numbers, got true or false")
+    if datatype == "FP16":
+        return struct.pack(f"<{len(values)}e", *values)
+    return array(_CODES[datatype], values).tobytes()
