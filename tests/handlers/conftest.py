@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import setuptools  # type: ignore[import-untyped]  # noqa: F401  # before any distutils: torch.compile
 from tests.tiny_models import build, trace
 
 TinyModel = Callable[[str, str], Path]
