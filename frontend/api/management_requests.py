@@ -49,13 +49,7 @@ def parse_register(
         BadRequest: If ``url`` is missing or a value is wrong; names the parameter.
         ModelNotFound: If ``url`` is empty.
     """
-    values: dict[str, Any] = dict(reversed(list(query)))
-    if media_type(content_type) == "application/json":
-        values = {**values, **_document(body)}
-    if values.get("url") is None:
-        raise BadRequest("Parameter url is required.")
-    if not values["url"]:
-        raise ModelNotFound("empty url")
+    values = _with_url(query, content_type, body)
     runtime = _text(values, "runtime")
     if runtime is not None and runtime not in _RUNTIMES:
         raise BadRequest(f"Invalid RuntimeType value: {runtime}; it is one of {_RUNTIMES}.")
@@ -84,6 +78,14 @@ def parse_workflow_registration(
         BadRequest: If ``url`` is missing.
         ModelNotFound: If it is empty.
     """
+    values = _with_url(query, content_type, body)
+    return str(values["url"]), _text(values, "workflow_name")
+
+
+def _with_url(
+    query: Iterable[tuple[str, str]], content_type: str | None, body: Buffer
+) -> dict[str, Any]:
+    """The parameters of a registration, from a JSON body if there is one, else from the query."""
     values: dict[str, Any] = dict(reversed(list(query)))
     if media_type(content_type) == "application/json":
         values = {**values, **_document(body)}
@@ -91,7 +93,7 @@ def parse_workflow_registration(
         raise BadRequest("Parameter url is required.")
     if not values["url"]:
         raise ModelNotFound("empty url")
-    return str(values["url"]), _text(values, "workflow_name")
+    return values
 
 
 def parse_scale(query: Iterable[tuple[str, str]]) -> tuple[ScaleWanted, list[str]]:
