@@ -11,6 +11,7 @@ from typing import BinaryIO
 from marserve.archiver.containers import read_members
 from marserve.archiver.digest import HashedReader, hash_lines
 from marserve.archiver.errors import ArchiveError
+from marserve.archiver.foreign import format_of
 from marserve.archiver.manifest import (
     MANIFEST_PATH,
     MAX_MANIFEST_BYTES,
@@ -19,6 +20,7 @@ from marserve.archiver.manifest import (
 )
 from marserve.archiver.members import DEFAULT_LIMITS, Limits
 from marserve.archiver.model_config import ModelConfig, load_model_config
+from marserve.archiver.signature import Signature
 
 __all__ = ["Archive", "Limits", "digest_problems", "open_directory", "unpack"]
 
@@ -35,12 +37,14 @@ class Archive:
         config: The model-config.yaml, empty where there is none.
         digest: Changes whenever a file of the archive does; hex. For an extracted archive it comes
             from the contents, for a directory from names, sizes and times.
+        signature: Its tensors, where they are declared.
     """
 
     directory: Path
     manifest: Manifest
     config: ModelConfig
     digest: str
+    signature: Signature | None = None
 
 
 def unpack(path: Path, target_dir: Path, limits: Limits = DEFAULT_LIMITS) -> Archive:
@@ -81,6 +85,8 @@ def open_directory(path: Path) -> Archive:
     """
     if not path.is_dir():
         raise ArchiveError(f"{path.name}: is no directory")
+    if (foreign := format_of(path)) is not None:
+        return foreign.open(path)
     root = find_root(path)
     manifest = read_manifest(root)
     lines = []
