@@ -69,6 +69,39 @@ class MicroBatching(Struct, frozen=True, kw_only=True):
     parallelism: Parallelism | None = None
 
 
+class QueuePolicy(Struct, frozen=True, rename="camel", kw_only=True):
+    """How long requests may wait in the queue, and how many.
+
+    Args:
+        timeout_action: ``reject`` refuses a request that waited too long, ``delay`` lets all others
+            go first.
+        default_timeout_microseconds: 0 for no limit.
+        allow_timeout_override: Whether a request's own time limit may be a shorter one.
+        max_queue_size: Requests that wait; 0 for what ``jobQueueSize`` says.
+    """
+
+    timeout_action: Literal["reject", "delay"] = "reject"
+    default_timeout_microseconds: Natural = 0
+    allow_timeout_override: bool = False
+    max_queue_size: Natural = 0
+
+
+class DynamicBatching(Struct, frozen=True, rename="camel", kw_only=True):
+    """The ``dynamicBatching`` section: batches as Triton's dynamic batcher makes them.
+
+    Args:
+        preferred_batch_size: Rows of the batches that do not wait for more.
+        max_queue_delay_microseconds: How long a request waits for company while a worker is free.
+        default_queue_policy: Of levels without one of their own.
+        priority_queue_policy: By level, written as a text.
+    """
+
+    preferred_batch_size: list[Positive] = []
+    max_queue_delay_microseconds: Natural = 0
+    default_queue_policy: QueuePolicy = QueuePolicy()
+    priority_queue_policy: dict[str, QueuePolicy] = {}
+
+
 class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
     """A model-config.yaml; None stands for a key that is absent.
 
@@ -81,6 +114,8 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
         retry_in_flight: Ours; whether a batch whose worker died may run on another.
         priority_levels: Ours; 0 for none, else requests of level 1 are served before those of 2.
         default_priority_level: Ours; of requests that name none; the middle one if absent.
+        dynamic_batching: Ours; how the queue makes batches, in the place of ``max_batch_delay``.
+        response_cache: Ours; whether answers to V2 requests are kept for the same request.
         use_handler: Ours; serves the archive in the place of the handler that it carries.
         raw: The whole file as plain values, for handlers.
         warnings: Slips that are no errors, each fit to be shown.
@@ -115,6 +150,8 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
     continuous_batching: bool | None = None
     sequence_batching: bool | None = None
     async_communication: bool | None = None
+    dynamic_batching: DynamicBatching | None = None
+    response_cache: bool | None = None
     use_venv: bool | None = None
     use_handler: str | None = None
     pt2: Compilation | None = None

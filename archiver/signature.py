@@ -34,6 +34,7 @@ class TensorSpec:
         shape: With the batch dimension, if there is one; -1 where any size will do.
         optional: Whether a request may leave it out; of inputs only.
         parameters: What a format says beyond this, such as ``content_type``; shown in metadata.
+        labels: Of classes, by index; of outputs only, and mostly none.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     optional: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
