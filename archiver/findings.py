@@ -11,7 +11,9 @@ import yaml
 
 Level = Literal["error", "note"]
 
-_CONFIG_PLACE = re.compile(r"(?P<file>[^:\s]+\.ya?ml): (?P<key>\$[^:\s]*): (?P<text>.*)", re.DOTALL)
+_CONFIG_PLACE = re.compile(
+    r"(?P<file>[^:\s]+\.(?:ya?ml|json)): (?P<key>\$[^:\s]*): (?P<text>.*)", re.DOTALL
+)
 _CODE_PLACE = re.compile(r"(?P<file>[^:\s]+): line (?P<line>\d+): (?P<text>.*)", re.DOTALL)
 _FILE_PLACE = re.compile(r"(?P<file>[\w./-]+\.\w+): (?P<text>.*)", re.DOTALL)
 
@@ -58,7 +60,7 @@ def from_messages(messages: Iterable[str], level: Level, sources: dict[str, str]
     Args:
         messages: As ``checks.check_files`` reports them.
         level: Of all of them.
-        sources: Content of the YAML files, by name: a key is looked up there for its line.
+        sources: Content of the YAML and JSON files, by name: a key is looked up there for its line.
     """
     found = []
     for message in messages:

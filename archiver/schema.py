@@ -193,6 +193,8 @@ def _described(info: inspect.Type, value: object) -> str:
             return f"int from {least} to {_INT_MAX}" if too_large else f"int >= {least}"
         case inspect.BoolType():
             return "true or false"
+        case inspect.FloatType():
+            return "a number"
         case inspect.StrType():
             return "a text"
         case inspect.LiteralType(values=choices):
