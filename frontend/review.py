@@ -9,15 +9,20 @@ from pathlib import Path
 import marserve
 from marserve.archiver.errors import ConfigError, MarserveError
 from marserve.archiver.findings import Finding, from_messages
+from marserve.archiver.foreign import format_of, served_below
 from marserve.archiver.manifest import MANIFEST_PATH
+from marserve.archiver.mlserver_folder import server_notices
+from marserve.archiver.mlserver_settings import SERVER_FILE
 from marserve.archiver.model_config import load_model_config
 from marserve.archiver.review import Reviewed, review_archive, review_code
+from marserve.archiver.unpack import open_directory
 from marserve.archiver.workflow_archive import unpack_workflow
 from marserve.frontend.review_config import review_config
 from marserve.frontend.store import ARCHIVE_ENDINGS
 
 # On disk only: the shim is imported by workers alone.
 SHIM = Path(marserve.__file__).parent / "worker" / "compat" / "ts"
+_SHIMS = ("mlserver", "mlserver_huggingface", "triton_python_backend_utils")
 _WORKFLOW_ENDING = ".war"
 _PROPERTIES = (".properties", ".cfg")
 
@@ -26,8 +31,8 @@ def review(path: Path) -> list[Finding]:
     """Returns what will not work, or will behave differently; nothing is run or loaded.
 
     Args:
-        path: A model store, an archive or its directory, a workflow archive, a config.properties,
-            a model-config.yaml or the Python file of a handler.
+        path: A model store, an archive or its directory, a folder of another server's model, a
+            workflow archive, a config.properties, a model-config.yaml or a handler's Python file.
 
     Raises:
         ConfigError: If it is none of them.
@@ -58,11 +63,17 @@ def _review_store(store: Path) -> Iterator[Finding]:
         for entry in entries
         if entry.name.endswith(ARCHIVE_ENDINGS) or (entry / MANIFEST_PATH).is_file()
     ]
+    paths = [store / path for group in served_below(store) for path in group]
+    foreign = [path for path in paths if path not in archives and format_of(path) is not None]
     workflows = [entry for entry in entries if entry.suffix == _WORKFLOW_ENDING]
-    if not archives and not workflows:
+    yield from from_messages(server_notices(store), "note", _texts(store, SERVER_FILE))
+    if not archives and not workflows and not foreign:
         yield Finding("note", "there is no archive here", "archive-model packs one", str(store))
-    for path in archives:
-        findings, identity = _review_archive(path, path.name)
+    for path in (*archives, *foreign):
+        if path in foreign:
+            findings, identity = _review_foreign(path, store)
+        else:
+            findings, identity = _review_archive(path, path.name)
         yield from findings
         if identity is None:
             continue
@@ -78,6 +89,28 @@ def _review_archive(path: Path, container: str) -> tuple[list[Finding], tuple[st
     reviewed = review_archive(path, SHIM)
     findings = reviewed.findings + list(_differences(reviewed))
     return [finding.inside(container or path.name) for finding in findings], reviewed.identity
+
+
+def _review_foreign(folder: Path, store: Path) -> tuple[list[Finding], tuple[str, str] | None]:
+    """A folder of another server: what of its configuration is wrong, or has no effect here."""
+    sources = _texts(folder, "*.json") | _texts(folder, "*.pbtxt")
+    identity = None
+    try:
+        archive = open_directory(folder)
+        model = archive.manifest.model
+        identity = (model.model_name, model.model_version) if model.model_name else None
+        findings = from_messages(archive.config.warnings, "note", sources)
+    except (MarserveError, OSError) as error:
+        findings = from_messages([str(error)], "error", sources)
+    for path in sorted(folder.glob("*.py")):
+        own = _neighbours(path) | set(_SHIMS)
+        findings += review_code(path, path.name, own, None, SHIM, handler=False)
+    name = folder.relative_to(store).as_posix() if folder != store else folder.name
+    return [finding.inside(name) for finding in findings], identity
+
+
+def _texts(folder: Path, pattern: str) -> dict[str, str]:
+    return {path.name: path.read_text(errors="replace") for path in folder.glob(pattern)}
 
 
 def _differences(reviewed: Reviewed) -> Iterator[Finding]:

@@ -7,9 +7,11 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from marserve.archiver.errors import MarserveError
+from marserve.archiver.mlserver_folder import server_notices
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registration
 from marserve.frontend.registry import Registry
@@ -34,6 +36,8 @@ class _Wanted:
 async def load_startup_models(config: ServerConfig, store: ModelStore, registry: Registry) -> None:
     """Registers all models named at start; what fails is a warning, the rest goes on."""
     wanted = list(_wanted(config, store))
+    for line in server_notices(Path(config.model_store)) if wanted and config.model_store else ():
+        _log.warning("%s", line)
     # Unpacking and loading keep a core busy each: more at a time would only make all of them late.
     turns = asyncio.Semaphore(max(2, os.cpu_count() or 1))
 

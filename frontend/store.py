@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from marserve.archiver.errors import ArchiveError, ConfigError
+from marserve.archiver.foreign import format_of, served_below
 from marserve.archiver.unpack import Archive, open_directory, unpack
 from marserve.frontend.download import Remote, download, is_url, parse_url, sweep_parts
 from marserve.frontend.errors import InvalidModel, ModelNotFound
@@ -124,15 +125,25 @@ class ModelStore:
             await asyncio.to_thread((self._root / remote.filename).unlink, missing_ok=True)
 
     def available(self) -> list[str]:
-        """Returns the sorted names of all archives and directories of the store but hidden ones."""
+        """Returns the sorted names of all archives and directories of the store but hidden ones.
+
+        Where models of another server are deeper in a directory, those are named, as paths
+        relative to the store. A store that is such a folder itself has the name ``.``.
+        """
         if not self._root.is_dir():
             return []
-        return sorted(
-            entry.name
-            for entry in self._root.iterdir()
-            if not entry.name.startswith(".")
-            and (entry.is_dir() or entry.name.endswith(ARCHIVE_ENDINGS))
-        )
+        if format_of(self._root) is not None:
+            return ["."]
+        found: list[str] = []
+        for entry in self._root.iterdir():
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                groups = served_below(entry)
+                found += (f"{entry.name}/{path}".rstrip("/") for each in groups for path in each)
+            elif entry.name.endswith(ARCHIVE_ENDINGS):
+                found.append(entry.name)
+        return sorted(found)
 
     def close(self) -> None:
         """Removes everything that was extracted."""
@@ -147,6 +158,9 @@ class ModelStore:
         if not self._root.is_dir():
             raise ModelNotFound("Model store has not been configured.")
         path = self._root / os.path.basename(url.rstrip("/"))
+        nested = self._root / url.lstrip("/")
+        if "/" in url and os.path.isdir(nested) and format_of(nested) is not None:
+            return nested
         if os.path.isfile(path):  # unlike is_file, false for names that no file can have
             root = os.path.realpath(self._root)
             if os.path.commonpath([root, os.path.realpath(path)]) != root:
