@@ -96,7 +96,9 @@ class Model:
         self._end_launcher = end_launcher
         self._by_default = telemetry.inference(name, None)
         self._by_version = telemetry.inference(name, version)
-        self.batch_done = telemetry.stages(name, version).batch
+        stages = telemetry.stages(name, version)
+        self.batch_sent, self.stages_done = stages.sent, stages.handled
+        self.batch_done = stages.batch
         self._strict = strict
         self._drained = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None

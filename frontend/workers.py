@@ -41,6 +41,12 @@ class WorkerOwner(Protocol):
     def request_done(self, request: InferenceRequest, reply: wire.Reply) -> None:
         """The worker has given its last word on a request; its caller is not yet answered."""
 
+    def batch_sent(self, waited_s: float) -> None:
+        """A batch is being sent; while the worker was free, its first request waited so long."""
+
+    def stages_done(self, spans: list[tuple[int, float]]) -> None:
+        """The handler's stages were called, the answers of which come now: number, seconds."""
+
     def batch_done(self, requests: list[InferenceRequest], took_s: float, handler_s: float) -> None:
         """All requests of a batch are answered, so long after it was sent or could begin."""
 
@@ -179,6 +185,9 @@ class Worker(asyncio.BufferedProtocol):
             heads.append(wire.Request(request.id, request.command, request.headers, request.parts))
             bodies += request.bodies
         self.served += len(requests)
+        free = not self._in_flight.batches
+        waited_s = now - max(requests[0].queued_at, self.idle_since) if free else 0.0
+        self._owner.batch_sent(waited_s)
         self._in_flight.add(requests, now)
         self._idle.clear()
         frames = wire.encode(wire.Predict(heads), bodies)
@@ -217,6 +226,8 @@ class Worker(asyncio.BufferedProtocol):
         for message, body in self._decoder.commit(nbytes):
             if isinstance(message, wire.Replies):
                 self._handler_s = message.took_s
+                if message.spans:
+                    self._owner.stages_done(message.spans)
                 self._replies(message.replies, body)
             elif isinstance(message, wire.Metrics):
                 self._owner.record(message.samples)

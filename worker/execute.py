@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from marserve.handlers.inputs import decode_value
 from marserve.handlers.tensors import encode_outputs
 from marserve.worker.loader import Handle
 from marserve.worker.redaction import plain, without_paths
+from marserve.worker.stages import ENCODE, Spans
 from marserve.worker.wire import Buffer, Failure, Reply, Request
 
 Answer = tuple[Reply, Buffer]
@@ -48,6 +50,7 @@ class Executor:
         rerun: Whether the requests of a batch that failed run one by one. Where other processes
             compute parts of the same model, one that begins anew alone would get wrong answers.
         tracebacks: Whether failures carry the handler's traceback.
+        spans: Gets the time that each batch's results took to become bytes.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Executor:
         max_response_bytes: int = 1 << 40,
         rerun: bool = True,
         tracebacks: bool = False,
+        spans: Spans | None = None,
     ) -> None:
         self._handle = handle
         self._context = context
@@ -67,6 +71,7 @@ class Executor:
         self._max_response_bytes = max_response_bytes
         self._rerun = rerun
         self._tracebacks = tracebacks
+        self._spans: Spans = [] if spans is None else spans
         self._streamed: set[str] = set()
         self._batch: list[Request] = []
 
@@ -111,10 +116,13 @@ class Executor:
         """
         _check(results, len(self._batch))
         processors = self._context.request_processor
-        return [
+        begin = time.perf_counter()
+        answers = [
             self._answer(request, result, processor)
             for request, result, processor in zip(self._batch, results, processors, strict=True)
         ]
+        self._spans.append((ENCODE, time.perf_counter() - begin))
+        return answers
 
     def failure(self, request: Request, error: BaseException) -> Answer:
         """Returns the answer to a request for which the handler raised; the log gets the cause."""

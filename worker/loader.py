@@ -31,7 +31,11 @@ BUILTIN = {
 
 
 def load_handler(
-    handler: str, model_dir: str, context: Context, concurrent: bool = False
+    handler: str,
+    model_dir: str,
+    context: Context,
+    runner: asyncio.Runner | None = None,
+    concurrent: bool = False,
 ) -> Handle:
     """Imports a handler and lets it initialize itself.
 
@@ -39,6 +43,7 @@ def load_handler(
         handler: ``module`` or ``module.py``, maybe with ``:function`` or ``:Class``; or a built-in.
         model_dir: Directory of the unpacked archive; its files can be imported by the handler.
         context: Passed to the handler's own initialization.
+        runner: Has the event loop of the handler's coroutines, the first call and all later ones.
         concurrent: Whether the entry point must be, and stays, a coroutine function.
 
     Returns:
@@ -49,12 +54,13 @@ def load_handler(
         Exception: Whatever the handler's own code raises while it is imported or initialized.
     """
     module, entry = _find(handler, model_dir)
-    handle = _entry_point(module, handler, entry, context)
+    runner = runner or asyncio.Runner()
+    handle = _entry_point(module, handler, entry, context, runner)
     if concurrent and not inspect.iscoroutinefunction(handle):
         raise HandlerLoadError(
             f'handler "{handler}": asyncCommunication: true needs "async def handle"'
         )
-    return handle if concurrent else _synchronous(handle)
+    return handle if concurrent else _synchronous(handle, runner)
 
 
 def preload_handler(handler: str, model_dir: str) -> None:
@@ -118,16 +124,20 @@ def _import_file(name: str, file: Path) -> ModuleType:
     return module
 
 
-def _entry_point(module: ModuleType, handler: str, entry: str, context: Context) -> Handle:
+def _entry_point(
+    module: ModuleType, handler: str, entry: str, context: Context, runner: asyncio.Runner
+) -> Handle:
     found = getattr(module, entry or "handle", None)
     if inspect.isclass(found):
-        return _instantiate(found, context)
+        return _instantiate(found, context, runner)
     if callable(found):
-        _synchronous(found)(None, context)  # type: ignore[arg-type]  # function style: called once without data to initialize itself
+        _synchronous(found, runner)(
+            None, context
+        )  # function style: called once without data to initialize itself
         return found  # type: ignore[no-any-return]
     if entry:
         raise HandlerLoadError(f'handler "{handler}": {module.__name__} has no "{entry}"')
-    return _instantiate(_only_class(module, handler), context)
+    return _instantiate(_only_class(module, handler), context, runner)
 
 
 def _only_class(module: ModuleType, handler: str) -> type:
@@ -147,21 +157,23 @@ def _only_class(module: ModuleType, handler: str) -> type:
     )
 
 
-def _instantiate(cls: type, context: Context) -> Handle:
+def _instantiate(cls: type, context: Context, runner: asyncio.Runner) -> Handle:
     instance = cls()
     if hasattr(instance, "initialize"):
-        instance.initialize(context)
+        _synchronous(instance.initialize, runner)(context)
     handle: Handle = instance.handle
     return handle
 
 
-def _synchronous(handle: Handle) -> Handle:
-    """A coroutine function runs on an event loop of its own that lives as long as the worker."""
-    if not inspect.iscoroutinefunction(handle):
-        return handle
-    loop = asyncio.new_event_loop()
+def _synchronous(function: Callable[..., Any], runner: asyncio.Runner) -> Callable[..., Any]:
+    """A coroutine function runs on an event loop that lives as long as the worker."""
+    if not inspect.iscoroutinefunction(function):
+        return function
+    loop = runner.get_loop()
 
-    def run(rows: list[dict[str, Any]], context: Context) -> Any:
-        return loop.run_until_complete(handle(rows, context))
+    def run(*args: Any) -> Any:
+        return loop.run_until_complete(function(*args))
 
+    watched: Any = run  # the handler behind it can still be found
+    watched.handler = getattr(function, "__self__", None)
     return run

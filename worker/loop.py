@@ -23,6 +23,7 @@ from marserve.worker.continuous import ContinuousBatch
 from marserve.worker.execute import Answer, CallersGone, Executor, out_of_memory
 from marserve.worker.loader import load_handler
 from marserve.worker.redaction import plain, without_paths
+from marserve.worker.stages import Spans, watch
 
 _LARGE_BYTES = 64 << 10
 _GAUGE_INTERVAL_S = 0.2  # a gauge shows its last value: more often than this nobody can tell
@@ -52,7 +53,10 @@ class Loop:
         self._rank = load.rank
         self._concurrent = bool(load.model_config.get("asyncCommunication"))
         self._continuous = bool(load.model_config.get("continuousBatching"))
-        handle = load_handler(load.handler, load.model_dir, context, self._concurrent)
+        self._runner = asyncio.Runner()  # makes its event loop when there is a coroutine
+        handle = load_handler(load.handler, load.model_dir, context, self._runner, self._concurrent)
+        self._spans: Spans = []
+        watch(handle, self._spans)
         self._context = context
         self.follow: Callable[[], None] | None = _follow(handle) if load.rank else None
         self._handle = _enveloped(handle, load.envelope)
@@ -64,6 +68,7 @@ class Loop:
             max_response_bytes=load.max_response_bytes,
             rerun=load.ranks == 1 or _follow(handle) is not None,
             tracebacks=load.tracebacks,
+            spans=self._spans,
         )
         self._executor = self._make_executor(context)
         self._sending = threading.Lock()
@@ -73,12 +78,15 @@ class Loop:
 
     def run(self) -> None:
         """Answers batches until the server closes the socket."""
-        if self._concurrent:
-            self._run_concurrently()
-        elif self._continuous:
-            self._run_continuously()
-        else:
-            self._run_in_turn()
+        try:
+            if self._concurrent:
+                self._run_concurrently()
+            elif self._continuous:
+                self._run_continuously()
+            else:
+                self._run_in_turn()
+        finally:
+            self._runner.close()
 
     def _run_in_turn(self) -> None:
         while (received := self._channel.receive()) is not None:
@@ -124,7 +132,7 @@ class Loop:
             self._answer,
             _set_threads,
         )
-        asyncio.run(concurrent.run())
+        self._runner.run(concurrent.run())
 
     def _predict(self, requests: list[wire.Request], body: bytearray) -> None:
         answers: list[Answer] = []
@@ -161,11 +169,13 @@ class Loop:
         """Sends the answers of one batch, or of one step of it."""
         if self._rank:  # rank 0 answers, and reports
             self._metrics.drain()
+            self._spans.clear()
             return
         self._gauge(time.perf_counter(), took_s)
         buffers = self._metric_frames()
-        replies = wire.Replies([reply for reply, _ in answers], took_s)
+        replies = wire.Replies([reply for reply, _ in answers], took_s, self._spans)
         buffers += wire.encode(replies, [data for _, data in answers if len(data)])
+        self._spans.clear()
         with self._sending:
             self._channel.send_buffers(buffers)
 

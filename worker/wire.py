@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -163,15 +163,21 @@ class LoadFailed(msgspec.Struct, tag_field="op", tag="load_failed", frozen=True)
     memory: bool = False
 
 
+Stage = Annotated[int, msgspec.Meta(ge=0, le=3)]
+
+
 class Replies(msgspec.Struct, tag_field="op", tag="replies", frozen=True):
     """Chunks of answers, of one or several requests.
 
     Args:
         took_s: Seconds that the batch spent in the handler, with its last answers; else 0.
+        spans: Calls of the handler's stages since the last answers: number of the stage
+            (``worker/stages.py``) and seconds.
     """
 
     replies: list[Reply]
     took_s: float = 0.0
+    spans: list[tuple[Stage, float]] = []
 
 
 class Sample(msgspec.Struct, array_like=True, frozen=True):

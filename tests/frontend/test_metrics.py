@@ -53,7 +53,17 @@ CONTRACT = {
 }
 OURS = {
     "counter": {"ts_mirrored_requests_total", "ts_mirrored_failures_total"},
-    "histogram": {"ts_queue_seconds", "ts_batch_size", "ts_worker_seconds", "ts_handler_seconds"},
+    "histogram": {
+        "ts_queue_seconds",
+        "ts_batch_wait_seconds",
+        "ts_batch_size",
+        "ts_worker_seconds",
+        "ts_handler_seconds",
+        "ts_preprocess_seconds",
+        "ts_inference_seconds",
+        "ts_postprocess_seconds",
+        "ts_encode_seconds",
+    },
 }
 
 
@@ -128,7 +138,10 @@ def test_stages(make: Make) -> None:
     requests = [InferenceRequest(str(n), "predict", {}, [], [], ChunkStream()) for n in range(3)]
     for request, waited in zip(requests, (0.5, 0.125, 0.0), strict=True):
         request.queued_at, request.sent_at = 1.0, 1.0 + waited
-    telemetry.stages("m", "1.0").batch(requests, 0.25, 0.125)
+    stages = telemetry.stages("m", "1.0")
+    stages.sent(0.0625)
+    stages.handled([(0, 0.5), (1, 2.0), (2, 0.25), (3, 0.125), (1, 1.0)])
+    stages.batch(requests, 0.25, 0.125)
     lines = text(telemetry).splitlines()
 
     labels = f'model_name="m",model_version="1.0",hostname="{HOST}",'
@@ -139,6 +152,12 @@ def test_stages(make: Make) -> None:
     assert f'ts_batch_size_bucket{{{labels}le="4.0",}} 1.0' in lines
     assert f"ts_worker_seconds_sum{{{labels}}} 0.25" in lines
     assert f"ts_handler_seconds_sum{{{labels}}} 0.125" in lines
+    assert f"ts_batch_wait_seconds_sum{{{labels}}} 0.0625" in lines
+    assert f"ts_preprocess_seconds_sum{{{labels}}} 0.5" in lines
+    assert f"ts_inference_seconds_sum{{{labels}}} 3.0" in lines
+    assert f"ts_inference_seconds_count{{{labels}}} 2.0" in lines
+    assert f"ts_postprocess_seconds_sum{{{labels}}} 0.25" in lines
+    assert f"ts_encode_seconds_sum{{{labels}}} 0.125" in lines
     assert f'WorkerThreadTime{{Level="Host",Hostname="{HOST}",}} 125.0' in lines
 
 

@@ -25,6 +25,7 @@ UNLOADABLE = (
     "chaos",
     "continuous",
     "hanging_",
+    "loop_bound",
     "meeting",
     "torchrun_",
     "unspeakable_load",
