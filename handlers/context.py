@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from marserve.handlers.asking import Ask, ask_nobody
+
 SERVER_NAME = "MMS"  # what handlers have always been told
 SERVER_VERSION = "0.12.0"
 
@@ -106,6 +108,8 @@ class Context:
         self.cl_socket: Any = None
         self.cache: dict[str, Any] = {}
         self.emit: Callable[[int, object], None] = _no_emit
+        self.ask: Ask = ask_nobody
+        self.is_gone: Callable[[str], bool] = lambda _: False
         environ = os.environ
         default = "ts_request_sequence_"
         self.header_key_sequence_id = environ.get("TS_REQUEST_SEQUENCE_ID", default + "id")
@@ -132,6 +136,10 @@ class Context:
     def get_request_id(self, idx: int = 0) -> str | None:
         """Returns the id of the request with this index in the batch."""
         return (self.request_ids or {}).get(idx)
+
+    def is_cancelled(self, idx: int = 0) -> bool:
+        """Tells whether the caller of the request with this index is known to be gone."""
+        return self.is_gone(self.get_request_id(idx) or "")
 
     def get_request_header(self, idx: int, key: str) -> str | None:
         """Returns a request header; the key's case counts."""

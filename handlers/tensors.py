@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from marserve.archiver.tensor_marks import MARK
+from marserve.archiver.tensor_marks import MARK, NOTHING
 from marserve.handlers.errors import RequestError
 
 _TYPES = {
@@ -30,6 +31,24 @@ _TYPES = {
 }
 _WORDS = {dtype: word for word, dtype in _TYPES.items()}
 _LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAnswer:
+    """A result with more to it than tensors.
+
+    Args:
+        outputs: Arrays by name.
+        parameters: Texts, numbers and truths by name, for the client.
+        nothing: Whether it only ends an answer, all of whose tensors were sent before.
+    """
+
+    outputs: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    nothing: bool = False
+
+
+NO_TENSORS = TensorAnswer({}, nothing=True)
 
 
 def decode_tensor(kind: str, data: bytearray) -> Any:
@@ -59,12 +78,16 @@ def encode_outputs(result: Any) -> tuple[str, bytes]:
     """Returns the layout of a result as JSON, and its tensors end to end.
 
     Args:
-        result: A dict of arrays by name, or one array, which is called ``output``. Tensors, lists,
-            numbers and text serve as arrays.
+        result: A dict of arrays by name, a ``TensorAnswer``, or one array, which is called
+            ``output``. Tensors, lists, numbers and text serve as arrays.
 
     Raises:
         TypeError: If a value is no regular array; naming the output.
     """
+    if isinstance(result, TensorAnswer):
+        if result.nothing:
+            return NOTHING, b""
+        result = result.outputs
     named = result if isinstance(result, Mapping) else {"output": result}
     layout, pieces = [], []
     for name, value in named.items():

@@ -58,6 +58,10 @@ class Channel:
             self._pending = deque(kept)
         return ids
 
+    def close(self) -> None:
+        """Closes the socket."""
+        self._sock.close()
+
     def send(self, message: wire.Message, body: Sequence[wire.Buffer] = ()) -> None:
         """Sends one message."""
         self.send_buffers(wire.encode(message, body))

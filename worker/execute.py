@@ -14,11 +14,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from marserve.archiver.tensor_marks import LAYOUT, MARK
+from marserve.archiver.tensor_marks import ANSWERED, LAYOUT, MARK
 from marserve.handlers.context import Context, RequestProcessor
 from marserve.handlers.errors import RequestError
 from marserve.handlers.inputs import decode_value
-from marserve.handlers.tensors import encode_outputs
+from marserve.handlers.tensors import TensorAnswer, encode_outputs
 from marserve.worker.loader import Handle
 from marserve.worker.redaction import plain, without_paths
 from marserve.worker.stages import ENCODE, Spans
@@ -173,7 +173,9 @@ class Executor:
     def _stream(self, index: int, value: object) -> None:
         """Sends a piece of an answer before the handler returns."""
         request, processor = self._batch[index], self._context.request_processor[index]
-        data = encode_result(value)
+        if isinstance(value, BaseException):
+            raise value
+        data = _encoded(request, value, processor)
         self._streamed.add(request.id)
         self._emit(_reply(request, processor, data, last=False), data)
 
@@ -210,6 +212,9 @@ def _encoded(request: Request, result: Any, processor: RequestProcessor) -> Buff
         return encode_result(result)
     layout, data = encode_outputs(result)
     processor.add_response_property(LAYOUT, layout)
+    processor.get_response_headers().pop(ANSWERED, None)  # of an earlier piece
+    if isinstance(result, TensorAnswer) and result.parameters:
+        processor.add_response_property(ANSWERED, json.dumps(dict(result.parameters)))
     return data
 
 

@@ -24,9 +24,13 @@ BUILTIN = {
     "densenet_handler": "marserve.handlers.densenet_handler",
     "image_classifier": "marserve.handlers.image_classifier",
     "image_segmenter": "marserve.handlers.image_segmenter",
+    "mlserver_runtime": "marserve.handlers.mlserver.runtime",
     "object_detector": "marserve.handlers.object_detector",
     "text_classifier": "marserve.handlers.text_classifier",
     "transformer_handler": "marserve.handlers.transformer",
+    "triton_decoupled": "marserve.handlers.triton.decoupled_model",
+    "triton_program": "marserve.handlers.triton.program_model",
+    "triton_python": "marserve.handlers.triton.python_model",
 }
 
 

@@ -17,6 +17,7 @@ from marserve.archiver.errors import MarserveError
 from marserve.handlers.context import Context
 from marserve.handlers.metrics import HandlerMetrics
 from marserve.worker import compat, wire
+from marserve.worker.asking import Asking
 from marserve.worker.asynchronous import Concurrent
 from marserve.worker.channel import Channel
 from marserve.worker.continuous import ContinuousBatch
@@ -50,6 +51,8 @@ class Loop:
             self._metrics,
             load.model_config,
         )
+        context.ask = Asking(load.asked_at)
+        context.is_gone = self._is_gone
         self._rank = load.rank
         self._concurrent = bool(load.model_config.get("asyncCommunication"))
         self._continuous = bool(load.model_config.get("continuousBatching"))
@@ -87,6 +90,19 @@ class Loop:
                 self._run_in_turn()
         finally:
             self._runner.close()
+
+    def close(self) -> None:
+        """Lets the handler end what it has begun, if it has a method ``close``."""
+        owner = getattr(self._handle, "__self__", getattr(self._handle, "handler", None))
+        close = getattr(owner, "close", None)
+        if callable(close):
+            close()
+
+    def _is_gone(self, id: str) -> bool:
+        """Whether the caller of a request of the batch at hand has left."""
+        if not (self._concurrent or self._continuous):
+            self._gone.update(self._channel.cancelled())
+        return id in self._gone
 
     def _run_in_turn(self) -> None:
         while (received := self._channel.receive()) is not None:
@@ -234,6 +250,7 @@ def serve(channel: Channel) -> int:
         loop.follow()
         return 0
     loop.run()
+    loop.close()
     return 0
 
 

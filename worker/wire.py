@@ -6,6 +6,8 @@ which the header names them. Payloads are never re-encoded; nothing executable c
 
     server -> worker   Load, Predict, Cancel, Threads
     worker -> server   Loaded, LoadFailed, Replies, Metrics
+
+A model that asks others does so over a connection of its own, by ``Ask``, answered by ``Replies``.
 """
 
 from __future__ import annotations
@@ -99,6 +101,7 @@ class Load(msgspec.Struct, tag_field="op", tag="load", frozen=True):
         rank: Of this process among those that are one worker; 0 for the one that answers.
         ranks: How many they are.
         tracebacks: Whether failures carry the handler's traceback.
+        asked_at: Directory with the socket at which the server answers ``Ask``; empty for none.
     """
 
     model_name: str
@@ -118,6 +121,7 @@ class Load(msgspec.Struct, tag_field="op", tag="load", frozen=True):
     rank: int = 0
     ranks: int = 1
     tracebacks: bool = False
+    asked_at: str = ""
     protocol: int = PROTOCOL_VERSION
 
 
@@ -197,13 +201,30 @@ class Sample(msgspec.Struct, array_like=True, frozen=True):
     request_ids: str = ""
 
 
+class Ask(msgspec.Struct, tag_field="op", tag="ask", frozen=True):
+    """A question of a running model about, or to, another one; the first on its connection.
+
+    Args:
+        command: ``predict``, ``ready``, ``load`` or ``unload``.
+        version: Empty for the one that answers by default.
+        timeout_s: None for the model's own limit.
+    """
+
+    command: str
+    model: str
+    version: str
+    headers: dict[str, str]
+    parts: list[Part]
+    timeout_s: float | None = None
+
+
 class Metrics(msgspec.Struct, tag_field="op", tag="metrics", frozen=True):
     """Values that the handler reported since the last message."""
 
     samples: list[Sample]
 
 
-Message = Load | Predict | Cancel | Threads | Loaded | LoadFailed | Replies | Metrics
+Message = Load | Predict | Cancel | Threads | Loaded | LoadFailed | Replies | Ask | Metrics
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

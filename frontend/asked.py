@@ -1,0 +1,169 @@
+"""Where running models ask the server for other models: a socket in a private directory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from marserve.archiver.errors import MarserveError
+from marserve.frontend.api.http import new_request_id
+from marserve.frontend.errors import ServeError
+from marserve.frontend.types import Chunk, ChunkStream, InferenceRequest
+from marserve.worker import wire
+from marserve.worker.asking import SOCKET_NAME
+
+if TYPE_CHECKING:
+    from marserve.frontend.model import Model
+    from marserve.frontend.registry import Registry
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 16
+
+Change = Callable[[str], Awaitable[None]]
+
+
+class Asked:
+    """Answers the questions of the workers.
+
+    Args:
+        registry: Of the models that are asked.
+        directory: A path that is free, where only this user may enter.
+        load: Loads a model by name; ``unload`` takes it away.
+        unload: Likewise.
+    """
+
+    def __init__(self, registry: Registry, directory: Path, load: Change, unload: Change) -> None:
+        self._registry = registry
+        self._directory = directory
+        self._changes = {"load": load, "unload": unload}
+        self._server: asyncio.Server | None = None
+        self._opening = asyncio.Lock()
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> str:
+        """Listens, if it does not yet; returns what workers are told."""
+        async with self._opening:
+            if self._server is None:
+                self._directory.mkdir(mode=0o700, parents=True)
+                folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:  # by way of the directory, for a path to a socket must be short
+                    path = f"/proc/self/fd/{folder}/{SOCKET_NAME}"
+                    self._server = await asyncio.start_unix_server(self._talk, path)
+                finally:
+                    os.close(folder)
+        return str(self._directory)
+
+    def close(self) -> None:
+        """Listens no more; questions under way are given up."""
+        if self._server is not None:
+            self._server.close()
+        for talk in self._talks:
+            talk.cancel()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: a question after the other."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  (a coroutine that runs has one)
+        self._talks.add(task)
+        decoder = wire.Decoder()
+        try:
+            while data := await reader.read(_READ_BYTES):
+                for message, body in decoder.feed(data):
+                    if not isinstance(message, wire.Ask):
+                        return
+                    await self._answer(message, body, reader, writer)
+        except (wire.WireError, ConnectionError) as error:
+            _log.warning("a model's question cannot be read: %s", error)
+        finally:
+            self._talks.discard(task)
+            writer.close()
+
+    async def _answer(
+        self,
+        ask: wire.Ask,
+        body: bytearray,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        try:
+            if ask.command == "predict":
+                await self._predict(ask, body, reader, writer)
+                return
+            if ask.command == "ready":
+                model = self._registry.resolve(ask.model, ask.version or None)
+                fit = model.scaler.servable and not model.draining
+                chunk = Chunk(status=200 if fit else 503)
+            else:
+                await self._changes[ask.command](ask.model)
+                chunk = Chunk()
+        except ServeError as error:
+            chunk = error.chunk()
+        except (MarserveError, KeyError) as error:
+            chunk = ServeError(str(error)).chunk()
+        _write(writer, chunk)
+
+    async def _predict(
+        self,
+        ask: wire.Ask,
+        body: bytearray,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        model = self._registry.route(ask.model, ask.version or None)
+        bodies: list[wire.Buffer] = []
+        at, view = 0, memoryview(body)
+        for part in ask.parts:
+            bodies.append(view[at : at + part.size])
+            at += part.size
+        stream = ChunkStream()
+        request = InferenceRequest(
+            new_request_id(),
+            "predict",
+            {**ask.headers, "explain": "False"},
+            ask.parts,
+            bodies,
+            stream,
+            ask.timeout_s,
+            bool(ask.version),
+            rows=_rows(model, ask.parts),
+        )
+        model.submit(request)
+        left = asyncio.ensure_future(reader.read(1))  # nothing is sent meanwhile but the end
+        try:
+            while True:
+                piece = asyncio.ensure_future(anext(stream))
+                await asyncio.wait([piece, left], return_when=asyncio.FIRST_COMPLETED)
+                if not piece.done():
+                    piece.cancel()
+                    return
+                chunk = piece.result()
+                _write(writer, chunk)
+                await writer.drain()
+                if chunk.last:
+                    return
+        finally:
+            left.cancel()
+            if not request.answered:
+                request.cancel()
+
+
+def _rows(model: Model, parts: list[wire.Part]) -> int:
+    """How much of a batch tensors fill: the first dimension, where that counts rows."""
+    signature = model.archive.signature
+    if signature is None or not signature.rows_max or not parts:
+        return 1
+    sizes = (parts[0].content_type or "").rpartition(" ")[2]
+    first = sizes.partition(",")[0]
+    return max(1, int(first)) if first.isdecimal() else 1
+
+
+def _write(writer: asyncio.StreamWriter, chunk: Chunk) -> None:
+    reply = wire.Reply(
+        "", chunk.status, len(chunk.body), chunk.last, chunk.phrase, chunk.headers, chunk.failure
+    )
+    writer.writelines(wire.encode(wire.Replies([reply]), [chunk.body] if chunk.body else []))

@@ -1,0 +1,1 @@
+"""Triton's backends: models of its repositories, run in our workers."""
