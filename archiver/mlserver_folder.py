@@ -28,7 +28,6 @@ from marserve.archiver.signature import Signature
 from marserve.archiver.unpack import Archive, walk_files
 
 HANDLER = "mlserver_runtime"
-CONCURRENT_HANDLER = "mlserver_runtime:Concurrent"
 SECTION = "mlserver"
 """The key of the configuration under which a worker finds the whole model-settings.json."""
 
@@ -55,15 +54,13 @@ def open_folder(folder: Path) -> Archive:
         signature = signature or signature_of_task(str(options.get("task", "")))
     workers = _workers(folder, settings)
     config = parse_model_config(_configuration(settings, raw, workers), MODEL_FILE)
-    batching = settings.max_batch_size > 1 and settings.max_batch_time > 0
-    own_loop = not batching and settings.implementation != HUGGING_FACE
     requirements = "requirements.txt" if (folder / "requirements.txt").is_file() else None
     manifest = Manifest(
         runtime="python",
         model=ManifestModel(
             model_name=settings.name,
             model_version=settings.parameters.version or DEFAULT_VERSION,
-            handler=CONCURRENT_HANDLER if own_loop else HANDLER,
+            handler=HANDLER,
             requirements_file=requirements,
         ),
     )

@@ -1,0 +1,1 @@
+"""MLServer's runtimes: what their code imports, and the handler that hosts them."""
