@@ -41,11 +41,13 @@ class TensorAnswer:
         outputs: Arrays by name.
         parameters: Texts, numbers and truths by name, for the client.
         nothing: Whether it only ends an answer, all of whose tensors were sent before.
+        output_parameters: As ``parameters``, of outputs by their names.
     """
 
     outputs: Mapping[str, Any]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     nothing: bool = False
+    output_parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 NO_TENSORS = TensorAnswer({}, nothing=True)
@@ -62,6 +64,9 @@ def decode_tensor(kind: str, data: bytearray) -> Any:
 
     word, _, sizes = kind.removeprefix(MARK).partition(" ")
     shape = [int(size) for size in sizes.split(",") if size]
+    if word == "BF16":  # numpy has none; FP32 begins with the same 16 bits
+        halves = numpy.frombuffer(data, "<u2").astype("<u4")
+        return (halves << 16).view("<f4").reshape(shape)
     if word != "BYTES":
         return numpy.frombuffer(data, _TYPES[word]).reshape(shape)
     values, at = [], 0
@@ -84,15 +89,17 @@ def encode_outputs(result: Any) -> tuple[str, bytes]:
     Raises:
         TypeError: If a value is no regular array; naming the output.
     """
+    more: Mapping[str, Mapping[str, Any]] = {}
     if isinstance(result, TensorAnswer):
         if result.nothing:
             return NOTHING, b""
-        result = result.outputs
+        result, more = result.outputs, result.output_parameters
     named = result if isinstance(result, Mapping) else {"output": result}
     layout, pieces = [], []
     for name, value in named.items():
         word, shape, raw = _encoded(str(name), value)
-        layout.append([str(name), word, shape, len(raw)])
+        own = more.get(name)
+        layout.append([str(name), word, shape, len(raw), *([dict(own)] if own else [])])
         pieces.append(raw)
     return json.dumps(layout), b"".join(pieces)
 
@@ -102,7 +109,10 @@ def _encoded(name: str, value: Any) -> tuple[str, list[int], bytes]:
 
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = (value.float() if "bfloat16" in str(value.dtype) else value).numpy()
+        if "bfloat16" in str(value.dtype):
+            words = value.float().contiguous().numpy().view("<u4") >> 16  # exact: the rest is zero
+            return "BF16", list(value.shape) or [1], words.astype("<u2").tobytes()
+        value = value.numpy()
     if isinstance(value, (bytes, bytearray)):
         value = numpy.array([bytes(value)], object)
     try:

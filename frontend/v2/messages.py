@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,17 @@ from marserve.frontend.errors import BadRequest
 from marserve.frontend.v2.tensors import Tensor, from_json, from_raw, to_json
 from marserve.worker.wire import Buffer
 
-Parameters = dict[str, str | bool | int | float]
+Parameters = dict[str, Any]
+
+_PLACES = frozenset({"binary_data_size"})
+"""Parameters that say where a tensor's bytes are, and nothing about it."""
+
+
+class Wanted(msgspec.Struct):
+    """An output that is asked for."""
+
+    name: str
+    parameters: Parameters = {}
 
 
 class _Input(msgspec.Struct):
@@ -22,14 +33,9 @@ class _Input(msgspec.Struct):
     parameters: Parameters = {}
 
 
-class _Output(msgspec.Struct):
-    name: str
-    parameters: Parameters = {}
-
-
 class _Body(msgspec.Struct):
     inputs: list[_Input]
-    outputs: list[_Output] = []
+    outputs: list[Wanted] = []
     parameters: Parameters = {}
     id: str = ""
 
@@ -49,7 +55,7 @@ class Infer:
     """
 
     inputs: list[Tensor]
-    outputs: list[_Output]
+    outputs: list[Wanted]
     parameters: Parameters
     id: str
 
@@ -60,6 +66,31 @@ class Infer:
         return any(bool(each.parameters.get("binary_data", default)) for each in named) or (
             default and not self.outputs
         )
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """What a model gave, or a piece of it.
+
+    Args:
+        model: Name.
+        version: Which answered.
+        outputs: Those asked for, in that order.
+        parameters: Of the answer.
+        headers: Those that the model set for HTTP.
+        status: As over HTTP; below 300.
+        last: Whether nothing more comes.
+        empty: Whether it only says that nothing more comes.
+    """
+
+    model: str
+    version: str
+    outputs: list[Tensor]
+    parameters: Parameters
+    headers: dict[str, str]
+    status: int = 200
+    last: bool = True
+    empty: bool = False
 
 
 def parse(body: Buffer, header_length: str | None) -> Infer:
@@ -82,23 +113,34 @@ def parse(body: Buffer, header_length: str | None) -> Infer:
     for each in read.inputs:
         length = each.parameters.get("binary_data_size")
         if length is None:
-            inputs.append(from_json(each.name, each.datatype, each.shape, each.data))
-            continue
-        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-            raise BadRequest(f"input '{each.name}': binary_data_size is no number of bytes")
-        if each.data is not None:
-            raise BadRequest(f"input '{each.name}' has both data and binary_data_size")
-        if at + length > len(view):
-            raise BadRequest(
-                f"input '{each.name}': binary_data_size is {length}, but {len(view) - at} bytes"
-                " are left of the body (Inference-Header-Content-Length says where they begin)"
-            )
-        inputs.append(from_raw(each.name, each.datatype, each.shape, view[at : at + length]))
-        at += length
+            tensor = from_json(each.name, each.datatype, each.shape, each.data)
+        else:
+            raw = _raw(each, length, view, at)
+            tensor = from_raw(each.name, each.datatype, each.shape, raw)
+            at += len(raw)
+        inputs.append(_with_parameters(tensor, each.parameters))
     if at != len(view):
         raise BadRequest(f"{len(view) - at} bytes at the end of the body belong to no input")
-    _check_names([each.name for each in inputs])
+    check_names([each.name for each in inputs])
     return Infer(inputs, read.outputs, read.parameters, read.id)
+
+
+def _raw(each: _Input, length: Any, view: memoryview, at: int) -> memoryview:
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise BadRequest(f"input '{each.name}': binary_data_size is no number of bytes")
+    if each.data is not None:
+        raise BadRequest(f"input '{each.name}' has both data and binary_data_size")
+    if at + length > len(view):
+        raise BadRequest(
+            f"input '{each.name}': binary_data_size is {length}, but {len(view) - at} bytes"
+            " are left of the body (Inference-Header-Content-Length says where they begin)"
+        )
+    return view[at : at + length]
+
+
+def _with_parameters(tensor: Tensor, parameters: Parameters) -> Tensor:
+    own = {name: value for name, value in parameters.items() if name not in _PLACES}
+    return replace(tensor, parameters=own) if own else tensor
 
 
 def _header_size(header_length: str | None, total: int) -> int:
@@ -113,7 +155,12 @@ def _header_size(header_length: str | None, total: int) -> int:
     return size
 
 
-def _check_names(names: list[str]) -> None:
+def check_names(names: list[str]) -> None:
+    """Refuses a request without inputs, or with two of one name.
+
+    Raises:
+        BadRequest: Naming the input.
+    """
     if not names:
         raise BadRequest('"inputs" is empty; expected at least one tensor')
     twice = {name for name in names if names.count(name) > 1}
@@ -121,50 +168,41 @@ def _check_names(names: list[str]) -> None:
         raise BadRequest(f"input '{min(twice)}' is there more than once")
 
 
-def render(
-    request: Infer, model: str, version: str, outputs: list[Tensor]
-) -> tuple[bytes, int | None]:
-    """Writes an answer.
+def described(asked: Infer, answer: Answer) -> dict[str, Any]:
+    """Returns an answer as JSON has it, without its tensors."""
+    head: dict[str, Any] = {"model_name": answer.model, "model_version": answer.version}
+    if asked.id:
+        head["id"] = asked.id
+    if answer.parameters:
+        head["parameters"] = answer.parameters
+    return head
 
-    Args:
-        request: What was asked.
-        model: Its name.
-        version: Which answered.
-        outputs: All that the model gave.
+
+def render(asked: Infer, answer: Answer) -> tuple[bytes, int | None]:
+    """Writes an answer.
 
     Returns:
         The body, and the length of its JSON part if binary tensors follow.
 
     Raises:
-        BadRequest: If an output was asked for that there is not, or that JSON has no form for.
+        BadRequest: If JSON has no form for an output.
     """
-    answer: dict[str, Any] = {"model_name": model, "model_version": version}
-    if request.id:
-        answer["id"] = request.id
-    described, raws = [], []
-    for tensor in _wanted(request, outputs):
+    outputs: list[dict[str, Any]] = []
+    raws: list[Buffer] = []
+    for tensor in answer.outputs:
         one: dict[str, Any] = {
             "name": tensor.name,
             "datatype": tensor.datatype,
             "shape": tensor.shape,
         }
-        if request.binary(tensor.name):
-            one["parameters"] = {"binary_data_size": len(tensor.raw)}
+        parameters: Mapping[str, Any] = tensor.parameters
+        if asked.binary(tensor.name):
+            parameters = {**parameters, "binary_data_size": len(tensor.raw)}
             raws.append(tensor.raw)
         else:
             one["data"] = to_json(tensor)
-        described.append(one)
-    answer["outputs"] = described
-    head = msgspec.json.encode(answer)
+        if parameters:
+            one["parameters"] = dict(parameters)
+        outputs.append(one)
+    head = msgspec.json.encode({**described(asked, answer), "outputs": outputs})
     return (b"".join([head, *raws]), len(head)) if raws else (head, None)
-
-
-def _wanted(request: Infer, outputs: list[Tensor]) -> list[Tensor]:
-    if not request.outputs:
-        return outputs
-    known = {tensor.name: tensor for tensor in outputs}
-    for each in request.outputs:
-        if each.name not in known:
-            names = ", ".join(known) or "none"
-            raise BadRequest(f"output '{each.name:.100}' is unknown; the model gave: {names}")
-    return [known[each.name] for each in request.outputs]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from marserve.frontend.errors import BadRequest
@@ -25,10 +26,11 @@ _CODES = {
     "FP32": "f",
     "FP64": "d",
 }
-SIZES = {name: array(code).itemsize for name, code in _CODES.items()} | {"FP16": 2}
+SIZES = {name: array(code).itemsize for name, code in _CODES.items()} | {"FP16": 2, "BF16": 2}
 """Bytes of one element of each datatype but BYTES, whose elements have a length of their own."""
 _LENGTH = struct.Struct("<I")
-_FLOATS = frozenset({"FP16", "FP32", "FP64"})
+_FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
+_NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,12 +42,14 @@ class Tensor:
         datatype: A word of the protocol, such as ``FP32``.
         shape: No negative numbers.
         raw: ``BYTES`` elements each behind a ``u32`` length, others packed.
+        parameters: Of this tensor, without those that only say where its bytes are.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     raw: Buffer
+    parameters: Mapping[str, Any] = _NO_PARAMETERS
 
 
 def check_kind(name: str, datatype: str, shape: Sequence[int]) -> None:
@@ -146,6 +150,9 @@ def unpacked(datatype: str, raw: Buffer) -> list[Any]:
     """Returns the elements of a tensor that is not ``BYTES`` as Python values."""
     if datatype == "FP16":
         return list(struct.unpack(f"<{len(raw) // 2}e", raw))
+    if datatype == "BF16":  # FP32 begins with the same 16 bits
+        halves = array("H", bytes(raw))
+        return array("f", array("I", [half << 16 for half in halves]).tobytes()).tolist()
     values = array(_CODES[datatype])
     values.frombytes(raw)
     return [bool(v) for v in values] if datatype == "BOOL" else values.tolist()
@@ -192,4 +199,14 @@ def _packed(datatype: str, values: list[Any]) -> bytes:
         raise TypeError("expected numbers, got true or false")
     if datatype == "FP16":
         return struct.pack(f"<{len(values)}e", *values)
+    if datatype == "BF16":
+        words = array("I", array("f", values).tobytes())
+        return array("H", [_nearest_half(word) for word in words]).tobytes()
     return array(_CODES[datatype], values).tobytes()
+
+
+def _nearest_half(word: int) -> int:
+    """The upper 16 bits of an FP32 number, rounded to the nearest, or the even one of two."""
+    if word & 0x7FFFFFFF > 0x7F800000:  # NaN stays one
+        return word >> 16 | 0x40
+    return (word + 0x7FFF + (word >> 16 & 1)) >> 16

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from marserve.archiver.tensor_marks import ANSWERED, ID, LAYOUT, MARK, PARAMETERS, WANTED
+from marserve.archiver.tensor_marks import ANSWERED, ID, LAYOUT, MARK, PARAMETERS, STREAM, WANTED
 from marserve.handlers.asking import Ask, NobodyToAsk, Piece, Question, ask_nobody
 from marserve.handlers.tensors import decode_tensor, encode_outputs
 from marserve.handlers.triton.errors import TritonModelException, from_status
@@ -20,16 +20,16 @@ from marserve.handlers.triton.messages import (
 from marserve.handlers.triton.tensors import Tensor
 
 
-def asker(ask: Ask) -> Callable[[InferenceRequest], Iterator[InferenceResponse]]:
+def asker(ask: Ask) -> Callable[[InferenceRequest, bool], Iterator[InferenceResponse]]:
     """Returns what ``InferenceRequest.exec`` calls.
 
     Args:
         ask: Of the worker.
     """
 
-    def call(request: InferenceRequest) -> Iterator[InferenceResponse]:
+    def call(request: InferenceRequest, decoupled: bool) -> Iterator[InferenceResponse]:
         try:
-            for piece in ask(_question(request)):
+            for piece in ask(_question(request, decoupled)):
                 if (response := _response(piece)) is not None:
                     yield response
         except NobodyToAsk as error:
@@ -38,11 +38,11 @@ def asker(ask: Ask) -> Callable[[InferenceRequest], Iterator[InferenceResponse]]
     return call
 
 
-def _question(request: InferenceRequest) -> Question:
+def _question(request: InferenceRequest, decoupled: bool) -> Question:
     arrays = {each.name(): each.as_numpy() for each in request.inputs()}
     layout, data = encode_outputs(arrays)
     parts, at, view = [], 0, memoryview(data)
-    for name, datatype, shape, size in json.loads(layout):
+    for name, datatype, shape, size, *_ in json.loads(layout):
         kind = f"{MARK}{datatype} {','.join(map(str, shape))}"
         parts.append((name, kind, view[at : at + size]))
         at += size
@@ -54,6 +54,8 @@ def _question(request: InferenceRequest) -> Question:
             "sequence_end": bool(request.flags() & SEQUENCE_END),
         }
     headers = {PARAMETERS: json.dumps(parameters)}
+    if decoupled:
+        headers[STREAM] = "1"
     if request.request_id():
         headers[ID] = request.request_id()
     if request.requested_output_names():
@@ -80,7 +82,7 @@ def _response(piece: Piece) -> InferenceResponse | None:
     if not layout:
         return None
     tensors, at = [], 0
-    for name, datatype, shape, size in json.loads(layout):
+    for name, datatype, shape, size, *_ in json.loads(layout):
         kind = f"{MARK}{datatype} {','.join(map(str, shape))}"
         tensors.append(Tensor(name, decode_tensor(kind, bytearray(piece.body[at : at + size]))))
         at += size
