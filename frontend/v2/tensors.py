@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -49,7 +49,7 @@ class Tensor:
     datatype: str
     shape: tuple[int, ...]
     raw: Buffer
-    parameters: Mapping[str, Any] = _NO_PARAMETERS
+    parameters: Mapping[str, Any] = field(default_factory=lambda: _NO_PARAMETERS)
 
 
 def check_kind(name: str, datatype: str, shape: Sequence[int]) -> None:
