@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from marserve.archiver.digest import hash_lines
-from marserve.archiver.errors import ArchiveError
+from marserve.archiver.errors import ArchiveError, ConfigError
 from marserve.archiver.foreign import Format
 from marserve.archiver.manifest import Manifest, ManifestModel, check_model_name
 from marserve.archiver.model_config import parse_model_config
 from marserve.archiver.triton_complete import completed_from_file
 from marserve.archiver.triton_config import FILE_NAME, TritonConfig, completed, load_triton_config
-from marserve.archiver.triton_settings import model_settings
+from marserve.archiver.triton_ensemble import read_steps
+from marserve.archiver.triton_settings import decoupled, model_settings
 from marserve.archiver.triton_signature import signature
 from marserve.archiver.unpack import Archive, walk_files
 
@@ -63,14 +64,14 @@ def recognizes(folder: Path) -> bool:
 def members(folder: Path) -> list[str]:
     """Returns the version folders that are served, the one that answers by default first.
 
-    Raises:
-        ConfigError: If the configuration cannot be read.
-        ArchiveError: If there are none.
+    Of a folder that cannot be read, it is the folder itself: to open that tells why.
     """
     if _is_version(folder):
         return [""]
-    config = _config(folder)
-    return [str(version) for version in reversed(chosen_versions(folder, config))]
+    try:
+        return [str(version) for version in reversed(chosen_versions(folder, _config(folder)))]
+    except (ArchiveError, ConfigError):
+        return [""]
 
 
 def open_folder(folder: Path) -> Archive:
@@ -97,15 +98,18 @@ def open_folder(folder: Path) -> Archive:
 def _archive(
     home: Path, version: str, backend: Backend, file: str, config: TritonConfig
 ) -> Archive:
-    config = replace(config, plain=completed(config.plain).plain)
+    config = replace(config, plain=completed(config.plain).plain)  # all defaults written out
     described = {
         "config": config.plain,
         "backend": backend.name,
         "version": version,
         "file": f"{version}/{file}" if file else "",
     }
+    if backend.name == "ensemble":
+        read_steps(config)
     settings = {**model_settings(config, backend.name), KEY: described}
-    model = ManifestModel(model_name=home.name, handler=backend.handler, model_version=version)
+    handler = "triton_decoupled" if decoupled(config.plain) else backend.handler
+    model = ManifestModel(model_name=home.name, handler=handler, model_version=version)
     parsed = parse_model_config(settings, FILE_NAME)
     parsed.warnings.extend(config.warnings)
     tensors = signature(config, home)

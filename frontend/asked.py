@@ -14,17 +14,17 @@ from marserve.frontend.api.http import new_request_id
 from marserve.frontend.errors import ServeError
 from marserve.frontend.types import Chunk, ChunkStream, InferenceRequest
 from marserve.worker import wire
-from marserve.worker.asking import SOCKET_NAME
 
 if TYPE_CHECKING:
     from marserve.frontend.model import Model
     from marserve.frontend.registry import Registry
+    from marserve.frontend.store import ModelStore
 
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 16
 
-Change = Callable[[str], Awaitable[None]]
+Change = Callable[[str], Awaitable[object]]
 
 
 class Asked:
@@ -32,14 +32,15 @@ class Asked:
 
     Args:
         registry: Of the models that are asked.
-        directory: A path that is free, where only this user may enter.
+        store: Has a private directory for the socket.
         load: Loads a model by name; ``unload`` takes it away.
         unload: Likewise.
     """
 
-    def __init__(self, registry: Registry, directory: Path, load: Change, unload: Change) -> None:
+    def __init__(self, registry: Registry, store: ModelStore, load: Change, unload: Change) -> None:
         self._registry = registry
-        self._directory = directory
+        self._store = store
+        self._directory = Path()
         self._changes = {"load": load, "unload": unload}
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
@@ -49,10 +50,11 @@ class Asked:
         """Listens, if it does not yet; returns what workers are told."""
         async with self._opening:
             if self._server is None:
+                self._directory = self._store.new_directory()
                 self._directory.mkdir(mode=0o700, parents=True)
                 folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 try:  # by way of the directory, for a path to a socket must be short
-                    path = f"/proc/self/fd/{folder}/{SOCKET_NAME}"
+                    path = f"/proc/self/fd/{folder}/{wire.ASK_SOCKET}"
                     self._server = await asyncio.start_unix_server(self._talk, path)
                 finally:
                     os.close(folder)
@@ -148,6 +150,7 @@ class Asked:
                     return
         finally:
             left.cancel()
+            await asyncio.wait([left])  # two cannot read at once
             if not request.answered:
                 request.cancel()
 

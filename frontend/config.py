@@ -36,6 +36,8 @@ FLAGS: Mapping[str, str] = {
     "model_store": "--model-store",
     "workflow_store": "--workflow-store",
     "load_models": "--models",
+    "model_control_mode": "--model-control-mode",
+    "repository_poll_secs": "--repository-poll-secs",
     "cpp_log_config": "--cpp-log-config",
     "plugins_path": "--plugins-path",
     "disable_token_authorization": "--disable-token-auth",

@@ -116,11 +116,21 @@ class ServerConfig:
     model_snapshot: ModelTable = _models(
         SNAPSHOT, "Models to load at start, as a snapshot names them; load_models is ignored then."
     )
+    model_control_mode: str = _key(
+        choice("explicit", "none", "poll"),
+        "explicit",
+        "As in Triton: load_models and calls; all models at start; all, and what changes later.",
+    )
+    repository_poll_secs: int = _key(SIZE, "15", "Seconds between looks at the model store.")
+    response_cache_size: int = _key(COUNT, "67108864", "Most bytes of kept answers, all models'.")
     config_snapshots: str = _key(
         choice("auto", "always", "off"),
         "auto",
         "Snapshots of the models; restored where no file is named, or always, or never written.",
         env=None,
+    )
+    allow_client_shm: bool = _key(
+        BOOLEAN, "false", "Let V2 clients pass tensors in shared memory that they register."
     )
     default_service_handler: str | None = _key(
         TEXT, "", "Handler of archives whose manifest names none."

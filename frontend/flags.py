@@ -30,6 +30,14 @@ _OPTIONS = (
         help="Models to load: ALL, FILE, NAME=FILE, a directory or a URL.",
     ),
     click.option(
+        "--model-control-mode",
+        metavar="MODE",
+        help="explicit (default): --models and calls; none: all models; poll: all, and changes.",
+    ),
+    click.option(
+        "--repository-poll-secs", metavar="S", help="Seconds between looks at the model store."
+    ),
+    click.option(
         "--no-config-snapshots",
         "--ncs",
         "config_snapshots",

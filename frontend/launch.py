@@ -42,6 +42,7 @@ class Launcher:
         log: Receives what workers print.
         numbers: Gives each worker a number of its own.
         early: A template that has been importing since before the archive was unpacked.
+        asked_at: Where its model may ask the server for other models; empty for nowhere.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Launcher:
         log: WorkerLog,
         numbers: Iterator[int],
         early: EarlyTemplate | None = None,
+        asked_at: str = "",
     ) -> None:
+        self._asked_at = asked_at
         self._config = config
         self._python = python
         self._handler = handler
@@ -168,6 +171,7 @@ class Launcher:
             threads=_threads(model),
             metrics_config=model.metrics_config,
             tracebacks=config.debug_errors,
+            asked_at=self._asked_at,
         )
 
     def _gpu(self, model: Model, number: int) -> int | None:

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from marserve.frontend.dependencies import PythonEnvironment, prepare_python
+from marserve.frontend.asked import Asked
+from marserve.frontend.building import Builder
+from marserve.frontend.dependencies import PythonEnvironment
 from marserve.frontend.early_template import EarlyTemplate
 from marserve.frontend.errors import (
     BadRequest,
     CleanupTimeout,
     Conflict,
     InternalError,
-    InvalidModel,
     ModelNotFound,
     OutOfResources,
     ServiceUnavailable,
     VersionInUse,
     VersionNotFound,
 )
-from marserve.frontend.launch import Launcher
 from marserve.frontend.logs import WorkerLog
 from marserve.frontend.metrics import Telemetry
 from marserve.frontend.model import Model
-from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registered, Registration, identity
-from marserve.frontend.settings import resolve_settings
+from marserve.frontend.repository import Repository
 from marserve.frontend.snapshot_writer import SnapshotWriter
 from marserve.frontend.store import ModelStore
 from marserve.frontend.versions import Versions
 
 if TYPE_CHECKING:
-    from marserve.archiver.unpack import Archive
     from marserve.frontend.config import ServerConfig
 
 _log = logging.getLogger(__name__)
@@ -60,8 +57,10 @@ class Registry:
         self._log = log
         self._names: dict[str, Versions] = {}
         self._claims: set[tuple[str, str]] = set()
-        self._worker_numbers = itertools.count(config.initial_worker_port)
         self.strict = config.compat == "strict"
+        self.repository = Repository(self, config, store)
+        self._asked = Asked(self, store, self.repository.load, self.repository.unload)
+        self._builder = Builder(self, config, telemetry, log, self._asked)
         self.snapshots = SnapshotWriter(config, lambda: self._names)
         self.draining = False
 
@@ -241,6 +240,7 @@ class Registry:
     async def close(self) -> None:
         """Ends all workers."""
         self.draining = True
+        self._asked.close()
         models = self._all()
         self._names.clear()
         await asyncio.gather(*(m.close() for m in models))
@@ -280,46 +280,13 @@ class Registry:
             name, version = identity(registration, archive)
             self._claim(name, version)
             claim = (name, version)
-            return await self._build(name, version, registration, archive, early)
+            return await self._builder.build(name, version, registration, archive, early)
         except BaseException:
             await self._store.release(archive, registration.url)
             raise
         finally:
             if claim is not None:
                 self._claims.discard(claim)
-
-    async def _build(
-        self,
-        name: str,
-        version: str,
-        registration: Registration,
-        archive: Archive,
-        early: EarlyTemplate | None,
-    ) -> Model:
-        own = archive.config.use_handler or archive.manifest.model.handler
-        handler = registration.handler or own or self._config.default_service_handler
-        if not handler:
-            raise InvalidModel(f"Model {name}: the archive names no handler, and none was given.")
-        properties = self._config.models.get(name, {}).get(version, ModelDefaults())
-        settings = resolve_settings(registration, archive.config, properties, self._config)
-        for line in archive.config.warnings:
-            _log.warning("%s %s: %s", name, version, line)
-        python = await prepare_python(archive, self._config)
-        launcher = Launcher(self._config, python, handler, self._log, self._worker_numbers, early)
-        model = Model(
-            name,
-            version,
-            registration.url,
-            archive,
-            settings,
-            launcher.start,
-            self._telemetry,
-            launcher.close,
-            strict=self.strict,
-            loaded_at_startup=registration.at_startup,
-        )
-        model.workflow = registration.workflow
-        return model
 
     async def _start(self, model: Model, registration: Registration) -> Registered:
         wanted = model.settings.min_workers

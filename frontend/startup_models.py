@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from marserve.archiver.errors import MarserveError
 from marserve.archiver.mlserver_folder import server_notices
+from marserve.frontend.config_kinds import LoadItem
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registration
 from marserve.frontend.registry import Registry
@@ -46,6 +47,8 @@ async def load_startup_models(config: ServerConfig, store: ModelStore, registry:
             return await _load(item, registry)
 
     loaded = await asyncio.gather(*(load(item) for item in wanted))
+    registry.repository.settle_defaults()
+    registry.repository.start_polling()
     restored = [
         (model, item.defaults)
         for model, item in zip(loaded, wanted, strict=True)
@@ -67,8 +70,12 @@ def _wanted(config: ServerConfig, store: ModelStore) -> Iterator[_Wanted]:
     if snapshot and not config.restored_models:
         return  # named in a file by hand: it stands for load_models
     known |= getattr(snapshot, "unregistered", frozenset())
-    for item in config.load_models or ():
-        names = store.available() if item.url == "ALL" and item.name is None else [item.url]
+    named = config.load_models
+    if named is None and config.model_control_mode != "explicit":
+        named = (LoadItem(None, "ALL"),)
+    for item in named or ():
+        everything = item.url == "ALL" and item.name is None
+        names = store.available() if everything else store.versions_at(item.url)
         for url in names:
             if url not in known:
                 yield _Wanted(Registration(url, model_name=item.name, at_startup=True))

@@ -74,7 +74,7 @@ class ModelStore:
                 path.unlink(missing_ok=True)  # the store is as it was
             raise
 
-    async def obtain(self, url: str) -> Path:
+    async def obtain(self, url: str, *, reuse: bool = False) -> Path:
         """Returns the file or directory that ``fetch`` would open, downloaded if it has to be.
 
         Raises:
@@ -83,6 +83,8 @@ class ModelStore:
             InternalError: If a file of that name is in the store already.
         """
         _check(url)
+        if reuse and (kept := await self._kept(url)) is not None:
+            return kept
         if is_url(url):
             remote = parse_url(url, self._allowed)
             return await download(remote, self._root, self._allowed)
@@ -145,6 +147,40 @@ class ModelStore:
                 found.append(entry.name)
         return sorted(found)
 
+    def versions_at(self, url: str) -> list[str]:
+        """Returns what has to be fetched for all versions that a folder of the store holds."""
+        folder = self._root / url
+        if is_url(url) or ".." in url or os.path.isabs(url) or not os.path.isdir(folder):
+            return [url]
+        return [f"{url}/{path}".rstrip("/") for each in served_below(folder) for path in each]
+
+    def urls_of(self, name: str) -> list[str]:
+        """Returns what has to be fetched to serve a model: its versions, the default one first.
+
+        Args:
+            name: Of the model; of a file, also without its ending.
+        """
+        paths = self.by_name().get(name, [])
+        return [path.relative_to(self._root).as_posix() for path in paths]
+
+    def is_folder(self, url: str) -> bool:
+        """Tells whether what a name stands for is a folder that is served where it is."""
+        return (self._root / url).is_dir()
+
+    def by_name(self) -> dict[str, list[Path]]:
+        """Returns the versions of each model of the store, the default one first, by its name.
+
+        A model that cannot be read is there under the name of its folder.
+        """
+        found: dict[str, list[Path]] = {}
+        for url in self.available():
+            path = self._root / url
+            found.setdefault(_model_name(path), []).append(path)
+        for paths in found.values():
+            if all(path.name.isdecimal() for path in paths):
+                paths.sort(key=lambda path: -int(path.name))
+        return found
+
     def close(self) -> None:
         """Removes everything that was extracted."""
         self._scratch.close()
@@ -191,6 +227,20 @@ class ModelStore:
         for root in {str(self._root), os.path.realpath(self._root), str(self._scratch.path)}:
             text = text.replace(f"{root}{os.sep}", "")
         return text
+
+
+def _model_name(path: Path) -> str:
+    """The name that a model of the store will have, unless a packed archive says otherwise."""
+    if not path.is_dir():
+        return next(
+            path.name.removesuffix(end) for end in ARCHIVE_ENDINGS if path.name.endswith(end)
+        )
+    if path.name.isdecimal():
+        return path.parent.name
+    try:
+        return open_directory(path).manifest.model.model_name or path.name
+    except (ArchiveError, ConfigError, OSError):
+        return path.name
 
 
 def _is_whole(path: Path, sha256: str) -> bool:

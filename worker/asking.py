@@ -11,7 +11,6 @@ from marserve.handlers.asking import NobodyToAsk, Piece, Question
 from marserve.worker import wire
 from marserve.worker.channel import Channel
 
-SOCKET_NAME = "ask"
 _MOST_IDLE = 8
 
 
@@ -66,7 +65,7 @@ class Asking:
         folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.connect(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
+            sock.connect(f"/proc/self/fd/{folder}/{wire.ASK_SOCKET}")
         except BaseException:
             sock.close()
             raise

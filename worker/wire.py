@@ -22,6 +22,8 @@ from marserve.archiver.errors import MarserveError
 
 PROTOCOL_VERSION = 1
 MAX_HEADER_BYTES = 64 << 20
+ASK_SOCKET = "ask"
+"""Name of the socket for ``Ask``, in the directory that ``Load`` tells."""
 _PREFIX = struct.Struct("<IQ")
 _CHUNK_BYTES = 256 << 10
 

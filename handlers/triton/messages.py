@@ -15,7 +15,7 @@ SEQUENCE_START, SEQUENCE_END = 1, 2
 COMPLETE_FINAL = 1
 RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
-Call = Callable[["InferenceRequest"], Iterator["InferenceResponse"]]
+Call = Callable[["InferenceRequest", bool], Iterator["InferenceResponse"]]
 
 
 class InferenceResponse:
@@ -216,7 +216,7 @@ class InferenceRequest:
         """
         if InferenceRequest.call is None:
             raise TritonModelException("other models can be asked from a running model only")
-        answers = InferenceRequest.call(self)
+        answers = InferenceRequest.call(self, decoupled)
         if decoupled:
             return answers
         found = list(answers)

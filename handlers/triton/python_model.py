@@ -16,11 +16,14 @@ from typing import Any
 
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.errors import RequestError
+from marserve.handlers.tensors import TensorAnswer
 from marserve.handlers.triton.calls import asker, repository
 from marserve.handlers.triton.messages import InferenceRequest, InferenceResponse, ResponseSender
 from marserve.handlers.triton.reporting import MetricFamily
 from marserve.handlers.triton.rows import request_of, result_of
+from marserve.handlers.triton.sequences import Sequences
 from marserve.handlers.triton.shapes import Shapes
+from marserve.handlers.triton.tensors import Tensor
 from marserve.handlers.triton.warm_up import warm_up
 
 KEY = "triton"
@@ -42,6 +45,7 @@ class PythonModel:
         self.config: dict[str, Any] = section["config"]
         self.folder = Path(context.system_properties["model_dir"])
         self.shapes = Shapes(self.config)
+        self._sequences = Sequences(self.config, self.folder)
         self._identity = {
             "model_name": context.model_name,
             "model_version": int(section["version"]),
@@ -60,7 +64,19 @@ class PythonModel:
 
     def request(self, row: Any, headers: dict[str, str]) -> InferenceRequest:
         """Returns the request of a row."""
-        return request_of(row, headers, self.shapes, **self._identity)
+        request = request_of(row, headers, self.shapes, **self._identity)
+        given = {each.name(): each.as_numpy() for each in request.inputs()}
+        added = self._sequences.prepared(request, given)
+        request.inputs()[:] = [Tensor(name, array) for name, array in added.items()]
+        return request
+
+    def result(self, request: InferenceRequest, response: Any) -> Any:
+        """Returns what the worker sends for a response to a request."""
+        found = result_of(response, self.shapes)
+        if isinstance(found, TensorAnswer):
+            outputs = self._sequences.finished(request, dict(found.outputs))
+            return TensorAnswer(outputs, found.parameters)
+        return found
 
     def finalize(self) -> None:
         """Lets the model end what it has begun."""
@@ -131,10 +147,11 @@ class TritonPython:
             late.append(single)
             places.append(index)
         responses = self._executed(requests) if requests else []
-        for index, response, single in zip(places, responses, late, strict=True):
+        every = zip(places, requests, responses, late, strict=True)
+        for index, request, response, single in every:
             # A model may also answer by a sender; then it returns nothing for that request.
             found = single.wait() if response is None else response
-            results[index] = result_of(found, model.shapes)
+            results[index] = model.result(request, found)
         return results
 
     def close(self) -> None:
