@@ -20,6 +20,9 @@ from marserve.archiver.errors import ConfigError
 from marserve.archiver.schema import check_plain, nearest
 
 MAX_SPEC_BYTES = 1 << 20
+MAX_NODES = 64
+"""Each node is at least one worker process."""
+MAX_ATTEMPTS = 100
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.]*")
 _SETTINGS = {
     "min-workers": ("min_workers", 1),
@@ -116,6 +119,9 @@ def parse_workflow(plain: object, where: str = "workflow.yaml") -> WorkflowSpec:
     successors = _successors(_mapping(top.get("dag"), where, "$.dag"), where)
     if unused := models.keys() - successors.keys():
         raise ConfigError(where, f"$.models.{min(unused)}: the model is not in the dag")
+    if len(successors) > MAX_NODES:
+        text = f"$.dag: {len(successors)} nodes, there can be {MAX_NODES}"
+        raise ConfigError(where, text, "let one node do what several do, or split the workflow")
     order = _sorted(successors, where)
     nodes = {name: models.get(name, Node(name, max_batch_delay_ms=0)) for name in order}
     return WorkflowSpec(nodes, {name: successors[name] for name in order})
@@ -151,6 +157,9 @@ def _configured(node: Node, values: Mapping[str, Any], where: str, path: str) ->
         field, least = _SETTINGS[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             text = f"{path}.{key}: expected an integer >= {least}, got {value!r}"
+            raise ConfigError(where, text)
+        if key == "retry-attempts" and value > MAX_ATTEMPTS:
+            text = f"{path}.{key}: expected an integer <= {MAX_ATTEMPTS}, got {value}"
             raise ConfigError(where, text)
         fields[field] = value
     node = replace(node, **fields)  # type: ignore[arg-type]

@@ -12,14 +12,31 @@ from marserve.frontend.config_kinds import JSON_OBJECT, Kind, Mismatch
 ModelTable = Mapping[str, Mapping[str, "ModelDefaults"]]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkflowEntry:
+    """A workflow of a snapshot.
+
+    Args:
+        name: As clients call it.
+        url: As it was registered.
+        workers: Least and most workers of each node.
+    """
+
+    name: str
+    url: str
+    workers: Mapping[str, tuple[int, int]]
+
+
 class SnapshotTable(dict[str, Mapping[str, "ModelDefaults"]]):
     """The models of a snapshot.
 
     Attributes:
         unregistered: Archives that were served and then unregistered: they stay so.
+        workflows: The workflows.
     """
 
     unregistered: frozenset[str] = frozenset()
+    workflows: tuple[WorkflowEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +124,34 @@ def parse_snapshot(text: str) -> SnapshotTable:
     snapshot_table = SnapshotTable(table)
     gone = snapshot.get("unregistered")
     snapshot_table.unregistered = frozenset(map(str, gone if isinstance(gone, list) else ()))
+    listed = snapshot.get("workflows", [])
+    if not isinstance(listed, list):
+        raise Mismatch(f"$.workflows: expected a list, got {listed!r}")
+    snapshot_table.workflows = tuple(
+        _workflow(entry, f"$.workflows.{number}") for number, entry in enumerate(listed)
+    )
     return snapshot_table
 
 
 MODELS = Kind("a JSON object of models", parse_models)
 SNAPSHOT = Kind("a JSON object with models", parse_snapshot)
+
+
+def _workflow(value: object, where: str) -> WorkflowEntry:
+    entry = _mapping(value, where)
+    for key in ("name", "url"):
+        if not isinstance(entry.get(key), str) or not entry[key]:
+            raise Mismatch(f"{where}.{key}: expected a text, got {entry.get(key)!r}")
+    workers = {}
+    for node, pair in _mapping(entry.get("workers", {}), f"{where}.workers").items():
+        place = f"{where}.workers.{node}"
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise Mismatch(f"{place}: expected least and most workers, got {pair!r}")
+        least, most = (_integer(number, place, zero=True) or 0 for number in pair)
+        if least > most:
+            raise Mismatch(f"{place}: {least} is more than {most}")
+        workers[node] = (least, most)
+    return WorkflowEntry(entry["name"], entry["url"], workers)
 
 
 def _table(models: Mapping[str, Any], where: str, *, strict: bool) -> ModelTable:

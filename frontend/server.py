@@ -94,7 +94,7 @@ class Server:
         self._at_once.append(_kill_children)
         archives = ModelStore(config, config.workflow_store or config.model_store)
         self._closes(archives.close)
-        workflows = self._workflows = Workflows(registry, archives)
+        workflows = self._workflows = Workflows(registry, archives, config.max_response_size)
         services = Services(config, registry, telemetry, auth, logs.access, workflows)
         sites = Sites(config, build_apps(services))
         self._stack.push_async_callback(sites.close)
@@ -109,6 +109,9 @@ class Server:
             system.start()
         loading = load_startup_models(config, store, registry)
         await self._unless_stopped(_together(self._open_grpc(services), loading))
+        if not self._stop.is_set():
+            entries = getattr(config.model_snapshot, "workflows", ())
+            await self._unless_stopped(workflows.restore(entries))
         if not self._stop.is_set():
             await registry.snapshots.open()
 

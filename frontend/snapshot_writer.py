@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from marserve.frontend.download import is_url
 from marserve.frontend.snapshots import Kind, describe_models, settings_text, write_snapshot
 
 if TYPE_CHECKING:
@@ -24,11 +27,15 @@ class SnapshotWriter:
     Args:
         config: Of the server; with ``config_snapshots=off`` nothing is ever written.
         names: Returns all names with their versions.
+
+    Attributes:
+        workflows: Returns what is to be remembered of each workflow.
     """
 
     def __init__(self, config: ServerConfig, names: Callable[[], Mapping[str, Versions]]) -> None:
         self._config = config
         self._names = names
+        self.workflows: Callable[[], list[dict[str, Any]]] = list
         self._open = False
         self._dirty = False
         self._task: asyncio.Task[None] | None = None
@@ -76,8 +83,9 @@ class SnapshotWriter:
         names = self._names()
         models = [model for versions in names.values() for model in versions.models.values()]
         urls = {model.url for model in models if model.workflow is None}
-        self._seen |= urls
-        document = describe_models(names, self._seen - urls)
+        gone = await asyncio.to_thread(_startable, self._config, self._seen - urls)
+        self._seen = urls | gone
+        document = describe_models(names, gone, self.workflows())
         settings = settings_text(self._config)
         try:
             await asyncio.to_thread(
@@ -85,3 +93,19 @@ class SnapshotWriter:
             )
         except OSError as error:
             _log.warning("the %s snapshot cannot be written: %s", kind, error)
+
+
+def _startable(config: ServerConfig, urls: set[str]) -> set[str]:
+    """Those of some archives that a start like this one would load.
+
+    Only these must be remembered as unregistered, so what is remembered does not grow for ever.
+    """
+    named = {item.url for item in config.load_models or ()}
+    if "ALL" not in named:
+        return urls & named
+    store = Path(config.model_store)
+    return {
+        url
+        for url in urls
+        if not is_url(url) and not os.path.isabs(url) and os.path.lexists(store / url)
+    }

@@ -56,13 +56,16 @@ def find_snapshots(log_location: Path) -> list[Path]:
 
 
 def describe_models(
-    names: Mapping[str, Versions], unregistered: Iterable[str] = ()
+    names: Mapping[str, Versions],
+    unregistered: Iterable[str] = (),
+    workflows: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Returns the models as ``model_snapshot`` shows them, without its name and time.
 
     Args:
         names: Every name with its versions; nodes of workflows are left out.
         unregistered: Archives that were served once and are not to come back.
+        workflows: What ``Workflows.describe`` says of them; each brings its nodes back.
     """
     models = {
         name: {
@@ -74,7 +77,8 @@ def describe_models(
     }
     found = {name: versions for name, versions in models.items() if versions}
     count = sum(len(versions) for versions in found.values())
-    return {"modelCount": count, "models": found, "unregistered": sorted(unregistered)}
+    document = {"modelCount": count, "models": found, "unregistered": sorted(unregistered)}
+    return document | ({"workflows": listed} if (listed := list(workflows)) else {})
 
 
 def settings_text(config: ServerConfig) -> dict[str, str]:

@@ -57,8 +57,9 @@ class InferenceService:
 
     async def _predict(self, message: PredictionsRequest, context: Context, id: str) -> bytes:
         model = find_model(message, self._services.registry)
-        answer = OneAnswer()
+        answer = OneAnswer(self._services.config.max_response_size)
         request = request_of(message, context, id, answer, self._services.config)
+        answer.request = request
         model.submit(request)
         try:
             return encode_prediction(await answer.body(), message)

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from marserve.frontend.errors import TooLarge
 from marserve.frontend.grpc.statuses import AnswerFailed
+from marserve.frontend.joining import Joined
 from marserve.frontend.types import Chunk, ChunkStream, InferenceRequest
 from marserve.worker.wire import Buffer
 
 _MAX_UNSENT_BYTES = 16 << 20  # of a stream whose client does not read
 
 
-class OneAnswer:
+class OneAnswer(Joined):
     """Waits for an answer as a whole; ``await answer.body()``."""
-
-    __slots__ = ("_future", "_pieces")
-
-    def __init__(self) -> None:
-        self._pieces: list[Buffer] = []
-        self._future: asyncio.Future[Chunk] = asyncio.get_running_loop().create_future()
-
-    def send(self, chunk: Chunk) -> None:
-        """Takes the next chunk, or the only one."""
-        if not chunk.last:
-            self._pieces.append(chunk.body)
-        elif not self._future.done():
-            self._future.set_result(chunk)
 
     async def body(self) -> Buffer:
         """Returns the answer; the pieces of a streaming handler are joined.
@@ -34,10 +20,10 @@ class OneAnswer:
         Raises:
             AnswerFailed: If it is an error.
         """
-        last = await self._future
-        if last.failure is not None:
-            raise AnswerFailed(last)
-        return b"".join([*self._pieces, last.body]) if self._pieces else last.body
+        chunk = await self.whole()
+        if chunk.failure is not None:
+            raise AnswerFailed(chunk)
+        return chunk.body
 
 
 class Pieces:

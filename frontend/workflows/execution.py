@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from marserve.archiver.workflow import Node, WorkflowSpec
 from marserve.frontend.errors import DeadlineExceeded, ServeError
+from marserve.frontend.joining import Joined
 from marserve.frontend.model import Model
-from marserve.frontend.types import Chunk, ChunkStream, InferenceRequest
+from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.worker.wire import Buffer, Part
 
 _JSON = {"Content-Type": "application/json"}
@@ -47,6 +48,7 @@ class Execution:
         find: Returns the model of a node.
         headers: The client's, handed to every node.
         deadline: On the monotonic clock.
+        most_bytes: Largest result of a node: ``max_response_size``.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class Execution:
         find: Callable[[str], Model],
         headers: dict[str, str],
         deadline: float,
+        most_bytes: int,
     ) -> None:
         self._id = id
         self._spec = spec
         self._find = find
         self._headers = headers
         self._deadline = deadline
+        self._most_bytes = most_bytes
         self._results: dict[str, asyncio.Task[Chunk]] = {}
 
     async def run(self, inputs: Inputs) -> Chunk:
@@ -103,21 +107,22 @@ class Execution:
 
     async def _ask(self, node: Node, inputs: Inputs, attempt: int) -> Chunk:
         """Sends one request to a node's model and collects its answer."""
-        stream = ChunkStream()
+        answer = Joined(self._most_bytes)
         left_s = self._deadline - time.monotonic()
         request = InferenceRequest(
             f"{self._id}.{node.name}.{attempt}",
             "predict",
             self._headers,
             *inputs,
-            stream,
+            answer,
             min(node.timeout_ms / 1e3, left_s),
         )
+        answer.request = request
         try:
             if left_s <= 0:
                 raise DeadlineExceeded("there is no time left for it")
             self._find(node.name).submit(request)
-            return await _collect(node.name, stream)
+            return _checked(node.name, await answer.whole())
         except NodeFailed:
             raise
         except ServeError as error:
@@ -127,18 +132,18 @@ class Execution:
                 request.cancel()
 
 
-async def _collect(node: str, stream: ChunkStream) -> Chunk:
-    """Returns a whole answer as one chunk, what was streamed put together."""
-    first = await anext(stream)
-    chunks = [first, *[chunk async for chunk in stream]]
-    for chunk in chunks:
-        if chunk.failure is not None:
-            raise NodeFailed(node, chunk.status, chunk.failure.type, chunk.failure.message)
-    body = first.body if len(chunks) == 1 else b"".join(bytes(chunk.body) for chunk in chunks)
-    if first.status >= 400:
-        text = bytes(body[:500]).decode(errors="replace")
-        raise NodeFailed(node, first.status, "InternalServerException", text)
-    return Chunk(body, first.status, headers=first.headers)
+def _checked(node: str, chunk: Chunk) -> Chunk:
+    """Returns a node's answer.
+
+    Raises:
+        NodeFailed: If it is an error.
+    """
+    if chunk.failure is not None:
+        raise NodeFailed(node, chunk.status, chunk.failure.type, chunk.failure.message)
+    if chunk.status >= 400:
+        text = bytes(chunk.body[:500]).decode(errors="replace")
+        raise NodeFailed(node, chunk.status, "InternalServerException", text)
+    return chunk
 
 
 def _plain(body: Buffer) -> object:

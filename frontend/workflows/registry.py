@@ -6,9 +6,13 @@ import asyncio
 import logging
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from marserve.archiver.errors import ArchiveError, ConfigError
+from marserve.archiver.errors import ArchiveError, ConfigError, MarserveError
 from marserve.archiver.manifest import DEFAULT_VERSION, Manifest, ManifestModel
 from marserve.archiver.model_config import ModelConfig
 from marserve.archiver.unpack import Archive
@@ -27,6 +31,7 @@ from marserve.frontend.workflows.execution import Execution, Inputs
 
 if TYPE_CHECKING:
     from marserve.frontend.model import Model
+    from marserve.frontend.model_defaults import WorkflowEntry
     from marserve.frontend.registry import Registry
     from marserve.frontend.store import ModelStore
     from marserve.frontend.types import Chunk
@@ -67,14 +72,42 @@ class Workflows:
     Args:
         registry: Where their models are.
         store: Where their archives are.
+        most_bytes: Largest result of a node: ``max_response_size``.
     """
 
-    def __init__(self, registry: Registry, store: ModelStore) -> None:
+    def __init__(self, registry: Registry, store: ModelStore, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
         self._registry = registry
         self._store = store
         self._names: dict[str, Workflow] = {}
         self._claims: set[str] = set()
         self.draining = False
+        registry.snapshots.workflows = self.describe
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Returns what a snapshot says of the workflows: how they were registered and scaled."""
+        return [
+            {"name": each.name, "url": each.url, "workers": self._workers(each)}
+            for each in self.all()
+        ]
+
+    def _workers(self, workflow: Workflow) -> dict[str, tuple[int, int]]:
+        found = {}
+        for node in workflow.spec.nodes:
+            with suppress(ServeError):  # a node can be unregistered by its own name
+                model = self._registry.resolve(workflow.model_name(node))
+                found[node] = (model.min_workers, model.max_workers)
+        return found
+
+    async def restore(self, entries: Sequence[WorkflowEntry]) -> None:
+        """Registers the workflows of a snapshot; what fails is a warning, the rest goes on."""
+        for entry in entries:
+            try:
+                await self.register(entry.url, entry.name, entry.workers, at_startup=True)
+            except MarserveError as error:
+                _log.warning("workflow %s=%s is not served: %s", entry.name, entry.url, error)
+            else:
+                _log.info("workflow %s is served", entry.name)
 
     def all(self) -> list[Workflow]:
         """Returns all workflows, by name."""
@@ -117,21 +150,35 @@ class Workflows:
         workflow.running += 1
         workflow.idle.clear()
         try:
-            return await Execution(id, workflow.spec, find, headers, deadline).run(inputs)
+            execution = Execution(id, workflow.spec, find, headers, deadline, self._most_bytes)
+            return await execution.run(inputs)
         finally:
             workflow.running -= 1
             if not workflow.running:
                 workflow.idle.set()
 
-    async def register(self, url: str, name: str | None = None) -> Workflow:
+    async def register(
+        self,
+        url: str,
+        name: str | None = None,
+        workers: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        *,
+        at_startup: bool = False,
+    ) -> Workflow:
         """Unpacks a workflow and registers all of its nodes; if one fails, none is left.
+
+        Args:
+            url: File in the workflow store, or an allowed URL.
+            name: Instead of its own.
+            workers: Least and most workers of a node, where not as the specification says.
+            at_startup: Whether a snapshot is restored: files that are in the store are used then.
 
         Raises:
             Conflict: If there is a workflow of that name.
             InvalidWorkflow: If the archive is broken or its specification wrong.
             WorkflowFailed: If a node cannot be registered; names each that failed.
         """
-        archive, target = await self._unpack(url)
+        archive, target = await self._unpack(url, at_startup)
         claimed = ""
         try:
             name = name or archive.name
@@ -140,13 +187,14 @@ class Workflows:
                 raise Conflict(f"Workflow {name} is already registered.")
             self._claims.add(claimed := name)
             workflow = Workflow(name, url, archive)
-            await self._register_nodes(workflow)
+            await self._register_nodes(workflow, workers, at_startup)
             self._names[name] = workflow
         except BaseException:
-            await self._store.discard(target, url)
+            await self._store.discard(target, "" if at_startup else url)
             raise
         finally:
             self._claims.discard(claimed)
+        await self._registry.snapshots.save()
         return workflow
 
     async def unregister(self, name: str) -> None:
@@ -157,6 +205,7 @@ class Workflows:
         """
         workflow = self.resolve(name)
         del self._names[name]
+        await self._registry.snapshots.save()
         await workflow.idle.wait()
         await self._unregister_nodes(workflow)
         await self._store.discard(workflow.archive.directory, workflow.url)
@@ -172,20 +221,26 @@ class Workflows:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    async def _unpack(self, url: str) -> tuple[WorkflowArchive, os.PathLike[str]]:
-        path = await self._store.obtain(url)
+    async def _unpack(self, url: str, kept: bool) -> tuple[WorkflowArchive, os.PathLike[str]]:
+        path = await self._store.obtain(url, reuse=kept)
         target = self._store.new_directory()
         try:
             return await asyncio.to_thread(unpack_workflow, path, target), target
         except (ArchiveError, ConfigError) as error:
-            await self._store.discard(target, url)
+            await self._store.discard(target, "" if kept else url)
             text = self._store.without_paths(str(error))
             raise InvalidWorkflow(f"{os.path.basename(url)}: {text}") from error
 
-    async def _register_nodes(self, workflow: Workflow) -> None:
-        nodes = list(workflow.spec.nodes.values())
+    async def _register_nodes(
+        self, workflow: Workflow, workers: Mapping[str, tuple[int, int]], at_startup: bool
+    ) -> None:
+        nodes = []
+        for node in workflow.spec.nodes.values():
+            least, most = workers.get(node.name, (node.min_workers, node.max_workers))
+            nodes.append(replace(node, min_workers=least, max_workers=most))
         done = await asyncio.gather(
-            *(self._register_node(workflow, node) for node in nodes), return_exceptions=True
+            *(self._register_node(workflow, node, at_startup) for node in nodes),
+            return_exceptions=True,
         )
         failed = [error for error in done if isinstance(error, BaseException)]
         if not failed:
@@ -203,7 +258,7 @@ class Workflows:
         )
         raise WorkflowFailed(f"Workflow {workflow.name} has failed to register: {causes}")
 
-    async def _register_node(self, workflow: Workflow, node: Node) -> None:
+    async def _register_node(self, workflow: Workflow, node: Node, at_startup: bool) -> None:
         name = workflow.model_name(node.name)
         archive = None if node.url is not None else _function_archive(workflow.archive, name, node)
         registration = Registration(
@@ -214,6 +269,8 @@ class Workflows:
             initial_workers=node.min_workers,
             archive=archive,
             workflow=workflow.name,
+            workers=(node.min_workers, node.max_workers) if at_startup else None,
+            at_startup=at_startup,
         )
         await self._registry.register(registration)
         await self._registry.scale(name, None, node.min_workers, node.max_workers, wait=False)

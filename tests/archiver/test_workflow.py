@@ -104,6 +104,11 @@ def test_a_single_successor_needs_no_list() -> None:
             "less than min-workers, 3",
         ),
         ("models: {m: {url: a}}\ndag: {n: []}", "$.models.m: the model is not in the dag"),
+        (f"dag: {{s: {[f'n{n}' for n in range(64)]}}}", "$.dag: 65 nodes, there can be 64"),
+        (
+            "models: {m: {url: a, retry-attempts: 101}}\ndag: {m: []}",
+            "$.models.m.retry-attempts: expected an integer <= 100, got 101",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(text: str, words: str) -> None:

@@ -9,9 +9,11 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.running import BIN, Running, running
+from tests.e2e.test_workflows import pack as pack_workflow
 
 from marserve.frontend.properties import read_properties
 
@@ -29,6 +31,10 @@ def snapshots(server: Running, kind: str = "*") -> list[Path]:
 
 def content(path: Path) -> dict[str, str]:
     return {entry.key: entry.value for entry in read_properties(path)}
+
+
+def model_snapshot(found: dict[str, str]) -> Any:
+    return json.loads(found["model_snapshot"])
 
 
 def killed(server: Running) -> None:
@@ -155,6 +161,50 @@ def test_what_was_never_served_is_loaded_beside_the_restored_models(server: Runn
     server.start()
 
     assert {"kept 1.0", "late 1.0"} == served(server).keys()
+
+
+def test_workflows_come_back_with_their_workers(server: Running) -> None:
+    server.pack("echo", "echo")
+    spec = "models: {shout: {url: echo.mar}}\ndag: {first: [shout], shout: [upper]}"
+    for name in ("kept", "gone"):
+        pack_workflow(server.store, name, spec)
+    server.start()
+    for name in ("kept", "gone"):
+        assert 200 == server.manage("POST", f"/workflows?url={name}.war").status
+    server.manage("POST", "/workflows?url=kept.war&workflow_name=other")
+    server.manage("PUT", "/models/kept__shout?min_worker=2&max_worker=3&synchronous=true")
+    server.manage("DELETE", "/workflows/gone")
+    before = server.manage("GET", "/workflows").json, served(server)
+    killed(server)
+    server.start()
+    after = server.manage("GET", "/workflows").json, served(server)
+    found = model_snapshot(content(snapshots(server)[-1]))
+
+    assert ["kept", "other"] == [each["workflowName"] for each in before[0]["workflows"]]
+    assert (2, 3, True) == before[1]["kept__shout 1.0"]
+    assert before == after
+    assert {} == found["models"], "nodes come with their workflow"
+    assert "QUIETLY" == server.ask("POST", "/wfpredict/kept", b"quietly").text
+    killed(server)
+    (server.store / "kept.war").unlink()
+    server.start()
+
+    assert {"workflows": []} == server.manage("GET", "/workflows").json
+    assert "workflow kept=kept.war is not served: Model not found at: kept.war" in server.console
+
+
+def test_what_was_unregistered_is_remembered_while_a_start_would_load_it(server: Running) -> None:
+    server.models = "all"
+    server.pack("here", "echo")
+    server.start()
+    for name in ("one", "two"):
+        server.pack(name, "echo")
+        server.manage("POST", f"/models?url={name}.mar")
+        server.manage("DELETE", f"/models/{name}")
+        (server.store / f"{name}.mar").unlink()
+    server.manage("DELETE", "/models/here")
+
+    assert ["here.mar"] == model_snapshot(content(snapshots(server)[-1]))["unregistered"]
 
 
 def test_traffic_rules_and_a_registered_handler_come_back(server: Running) -> None:

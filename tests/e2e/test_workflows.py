@@ -21,6 +21,7 @@ SPECS = {
     "patient": "dag: {first: [held], held: [upper]}",
     "flaky": "models: {m: {url: flaky.mar, retry-attempts: 3}}\ndag: {m: [upper]}",
     "incomplete": "models: {m: {url: absent.mar}}\ndag: {first: [m]}",
+    "flood": "models: {m: {url: flood.mar}}\ndag: {m: [upper]}",
     "unloadable": "models: {m: {url: broken.mar}}\ndag: {first: [m]}",
 }
 
@@ -41,6 +42,7 @@ def flows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         server.pack("slow", "slow")
         server.pack("broken", "broken_load")
         pack_function(server.store, "flaky")
+        pack_function(server.store, "flood")
         for name, spec in SPECS.items():
             pack(server.store, name, spec)
         server.start()
@@ -99,6 +101,20 @@ def test_large_values_pass_between_the_steps(registered: Running) -> None:
     answer = ask(registered, "diamond", body)
 
     assert answer.json["upper"] == "X" * len(body)
+
+
+@pytest.mark.parametrize("registered", ["flood"], indirect=True)
+def test_what_a_node_streams_is_put_together_up_to_the_limit_of_an_answer(
+    registered: Running,
+) -> None:
+    fits = ask(registered, "flood", b"6")
+    flood = ask(registered, "flood", b"1000000")
+
+    assert (fits.status, fits.body) == (200, b"X" * 6_000_000)
+    assert (flood.status, flood.json["type"]) == (500, "InternalServerException"), flood.text
+    assert "Workflow node m: The response of at least 7000000 bytes" in flood.message
+    assert "max_response_size (6553500 bytes)" in flood.message
+    assert ask(registered, "flood", b"1").status == 200, "the endless stream was not given up"
 
 
 @pytest.mark.parametrize("registered", ["flaky"], indirect=True)

@@ -45,7 +45,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             registry = Registry(config, models, telemetry, WorkerLog())
             stack.push_async_callback(registry.close)
             auth = TokenAuth(config, tmp_path)
-            workflows = Workflows(registry, models)
+            workflows = Workflows(registry, models, config.max_response_size)
             services = Services(config, registry, telemetry, auth, AccessLog(writer), workflows)
             ports: dict[str, int] = {}
             runners: dict[int, int] = {}

@@ -38,6 +38,17 @@ def held(data, context):
     return ["held"]
 
 
+def flood(data, context):
+    """Streams as many pieces of 1 MB as the body says."""
+    from ts.handler_utils.utils import send_intermediate_predict_response as send
+
+    if not data:
+        return None
+    for _ in range(int(bytes(data[0].get("body") or data[0].get("data"))) - 1):
+        send([b"x" * 1_000_000], context.request_ids, "", 200, context)
+    return [b"x" * 1_000_000]
+
+
 def flaky(data, context):
     """Fails on the odd calls; the count is kept in a file beside the archive's."""
     if not data:
