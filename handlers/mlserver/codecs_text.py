@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -28,8 +27,16 @@ class _Texts(InputCodec):
     """Lists of values, each of which has a text form."""
 
     kinds: ClassVar[tuple[type, ...]] = ()
-    write: ClassVar[Callable[[Any], bytes]]
-    read: ClassVar[Callable[[Any], Any]]
+
+    @classmethod
+    def write(cls, value: Any) -> bytes:
+        """Returns the text form of a value."""
+        raise NotImplementedError(cls.__name__)
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        """Returns the value of a text form."""
+        raise NotImplementedError(cls.__name__)
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
@@ -73,31 +80,22 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _from_base64(value: Any) -> bytes:
-    """What is no base64 is taken to be the bytes themselves."""
-    data = value.encode() if isinstance(value, str) else bytes(value)
-    try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error:
-        return data
-
-
-def _to_base64(value: Any) -> bytes:
-    return base64.b64encode(value.encode() if isinstance(value, str) else value)
-
-
-def _to_iso(value: Any) -> bytes:
-    return (value.isoformat() if isinstance(value, datetime) else str(value)).encode()
-
-
 class StringCodec(_Texts):
     """Lists of texts."""
 
     ContentType: ClassVar[str] = "str"
     TypeHint: ClassVar[Any] = list[str]
     kinds: ClassVar[tuple[type, ...]] = (str,)
-    write = staticmethod(lambda value: value if isinstance(value, bytes) else value.encode())
-    read = staticmethod(_text)
+
+    @classmethod
+    def write(cls, value: Any) -> bytes:
+        """Returns a text in UTF-8."""
+        return value if isinstance(value, bytes) else str(value).encode()
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        """Returns the text of an element; of what is no text, nothing."""
+        return _text(value)
 
 
 class Base64Codec(_Texts):
@@ -106,8 +104,20 @@ class Base64Codec(_Texts):
     ContentType: ClassVar[str] = "base64"
     TypeHint: ClassVar[Any] = list[bytes]
     kinds: ClassVar[tuple[type, ...]] = (bytes,)
-    write = staticmethod(_to_base64)
-    read = staticmethod(_from_base64)
+
+    @classmethod
+    def write(cls, value: Any) -> bytes:
+        """Returns base64."""
+        return base64.b64encode(value.encode() if isinstance(value, str) else value)
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        """Returns the bytes of an element; what is no base64 is taken to be the bytes."""
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error:
+            return data
 
 
 class DatetimeCodec(_Texts):
@@ -116,8 +126,16 @@ class DatetimeCodec(_Texts):
     ContentType: ClassVar[str] = "datetime"
     TypeHint: ClassVar[Any] = list[datetime]
     kinds: ClassVar[tuple[type, ...]] = (datetime,)
-    write = staticmethod(_to_iso)
-    read = staticmethod(lambda value: datetime.fromisoformat(_text(value)))
+
+    @classmethod
+    def write(cls, value: Any) -> bytes:
+        """Returns ISO 8601."""
+        return (value.isoformat() if isinstance(value, datetime) else str(value)).encode()
+
+    @classmethod
+    def read(cls, value: Any) -> Any:
+        """Returns the point in time of an element."""
+        return datetime.fromisoformat(_text(value))
 
 
 class StringRequestCodec(SingleInputRequestCodec):

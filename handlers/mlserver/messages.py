@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from marserve.archiver.tensor_marks import ID, PARAMETERS, WANTED
+from marserve.archiver.tensor_marks import (
+    ID,
+    OF_INPUTS,
+    OF_OUTPUTS,
+    PARAMETERS,
+    REQUEST_HEADERS,
+    WANTED,
+)
 from marserve.handlers.errors import RequestError
 from marserve.handlers.mlserver.codecs_numpy import DTYPES, WORDS
 from marserve.handlers.mlserver.records import ValidationError
@@ -23,9 +30,7 @@ from marserve.handlers.mlserver.types import (
     TensorData,
 )
 
-OF_INPUTS = "V2-Input-Parameters"
-OF_OUTPUTS = "V2-Output-Parameters"
-_OURS = (PARAMETERS, ID, WANTED, OF_INPUTS, OF_OUTPUTS, "V2-Stream", "explain")
+_OURS = (*REQUEST_HEADERS, "explain")
 
 
 def holds_tensors(row: Mapping[str, Any]) -> bool:

@@ -118,7 +118,7 @@ class Record:
     def model_dump_json(self, *, indent: int | None = None, **more: Any) -> str:
         """Returns the same as JSON."""
         spaces = {"indent": indent} if indent else {"separators": (",", ":")}
-        return json.dumps(self.model_dump(mode="json", **more), **spaces)  # type: ignore[arg-type]
+        return json.dumps(self.model_dump(mode="json", **more), **spaces)
 
     def dict(self, **more: Any) -> Values:
         """The same as ``model_dump``."""
@@ -161,7 +161,7 @@ class Record:
         return iter(self._items())
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._items() == other._items()  # type: ignore[attr-defined]
+        return type(other) is type(self) and self._items() == other._items()
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -13,8 +13,10 @@ from typing import Any
 from marserve.archiver.errors import HandlerLoadError
 from marserve.archiver.mlserver_folder import SECTION
 from marserve.archiver.mlserver_settings import MODEL_FILE
+from marserve.archiver.tensor_marks import STREAM
 from marserve.handlers.errors import RequestError
 from marserve.handlers.mlserver import batches, messages, metrics
+from marserve.handlers.mlserver.model import MLModel
 from marserve.handlers.mlserver.records import ValidationError
 from marserve.handlers.mlserver.routes import routes_of
 from marserve.handlers.mlserver.settings import ModelSettings
@@ -27,8 +29,6 @@ _BUILTIN = {
         "marserve.handlers.mlserver.huggingface.runtime.HuggingFaceRuntime"
     ),
 }
-STREAM = "V2-Stream"
-"""Header of a request whose answer may come in pieces."""
 
 
 class MLServerRuntime:
@@ -36,6 +36,7 @@ class MLServerRuntime:
 
     _model: Any
     _most_rows: int
+    _streams: bool
 
     async def initialize(self, context: Any) -> None:
         """Makes the runtime and has it load its model.
@@ -50,9 +51,10 @@ class MLServerRuntime:
             settings = ModelSettings(**raw)
         except ValidationError as error:
             raise HandlerLoadError(f"{MODEL_FILE}: {error}") from error
-        settings._source = str(directory / MODEL_FILE)  # type: ignore[attr-defined]
+        settings._source = str(directory / MODEL_FILE)
         metrics.connect(context.metrics)
         kind = find_class(settings.implementation_)
+        self._streams = getattr(kind, "predict_stream", None) is not MLModel.predict_stream
         self._most_rows = context.system_properties["batch_size"] or 1
         self._model = kind(settings)
         self._model._context = context
@@ -71,7 +73,7 @@ class MLServerRuntime:
         results: list[Any] = [each if isinstance(each, Exception) else None for each in asked]
         whole = []
         for at, request in enumerate(asked):
-            if results[at] is None and STREAM in _headers(context, at):
+            if results[at] is None and self._streams and STREAM in _headers(context, at):
                 results[at] = await self._stream(request, context, at)
             elif results[at] is None:
                 whole.append(at)
@@ -132,6 +134,8 @@ class MLServerRuntime:
     async def _alone(self, request: InferenceRequest) -> Any:
         try:
             response = await self._model.predict(request)
+        except NotImplementedError as error:
+            return RequestError(f"{error or 'this model'}: ask it for a stream of answers", 501)
         except Exception as error:
             return error
         if not isinstance(response, InferenceResponse):
@@ -186,7 +190,11 @@ def find_class(path: str) -> Any:
 
 
 def _answer(response: InferenceResponse) -> TensorAnswer:
-    return TensorAnswer(messages.arrays(response), messages.plain(response.parameters))
+    return TensorAnswer(
+        messages.arrays(response),
+        messages.plain(response.parameters),
+        output_parameters=messages.parameters_of(response),
+    )
 
 
 def _headers(context: Any, at: int) -> dict[str, str]:

@@ -109,7 +109,7 @@ class MetadataTensor(Record):
     """What a model says of an input or output."""
 
     name: str
-    datatype: Datatype
+    datatype: Datatype | str
     shape: list[int]
     parameters: Parameters | None = None
 
@@ -119,7 +119,7 @@ class RequestInput(Record):
 
     name: str
     shape: list[int]
-    datatype: Datatype
+    datatype: Datatype | str
     parameters: Parameters | None = None
     data: TensorData
 
@@ -136,7 +136,7 @@ class ResponseOutput(Record):
 
     name: str
     shape: list[int]
-    datatype: Datatype
+    datatype: Datatype | str
     parameters: Parameters | None = None
     data: TensorData
 
