@@ -8,6 +8,7 @@ from typing import Any
 from marserve.archiver.triton_config import TritonConfig
 
 _DEFAULT_IDLE_US = 1_000_000  # of sequences
+_QUEUE_SIZE = 10_000  # where the configuration gives no bound
 _ACTIONS = {"REJECT": "reject", "DELAY": "delay"}
 
 
@@ -27,7 +28,7 @@ def model_settings(config: TritonConfig, backend: str) -> dict[str, Any]:
             config.refuse(key, "ragged batches with tensors of their own are not served")
     if "ensemble_scheduling" in plain and backend != "ensemble":
         config.refuse("ensemble_scheduling", 'expected platform: "ensemble" with it')
-    settings: dict[str, Any] = {"batchSize": 1, "maxBatchDelay": 0}
+    settings: dict[str, Any] = {"batchSize": 1, "maxBatchDelay": 0, "jobQueueSize": _QUEUE_SIZE}
     if backend == "ensemble":
         return settings | _cache(config)
     settings |= _instances(config) | _cache(config)
@@ -112,12 +113,15 @@ def _batching(config: TritonConfig) -> dict[str, Any]:
             for level, policy in given.get("priority_queue_policy", {}).items()
         },
     }
+    policy = given.get("default_queue_policy", {})
     settings: dict[str, Any] = {
+        "jobQueueSize": policy.get("max_queue_size", 0) or _QUEUE_SIZE,
         "batchSize": most,
         "maxBatchDelay": math.ceil(delay_us / 1000),
         "dynamicBatching": section,
     }
     if levels:
+        settings["jobQueueSize"] = _QUEUE_SIZE  # the policies bound each level by itself
         settings["priorityLevels"] = levels
         default = given.get("default_priority_level", 0)
         if not 0 < default <= levels:

@@ -41,6 +41,11 @@ class BatchQueue:
         return len(self._waiting)
 
     @property
+    def rows(self) -> int:
+        """Rows of all requests that wait."""
+        return len(self._waiting) + self._more_rows
+
+    @property
     def newest_at(self) -> float:
         """When the last request came, on the caller's clock; 0 if none ever did."""
         return self._newest_at
@@ -83,7 +88,7 @@ class BatchQueue:
 
     def full(self) -> bool:
         """Tells whether a whole batch is waiting, so that nothing is gained by waiting longer."""
-        return len(self._waiting) + self._more_rows >= self.batch_size
+        return self.rows >= self.batch_size
 
     def cut(self, now: float, most: int | None = None) -> list[InferenceRequest]:
         """Returns the batch that should run now if a worker is free; empty if it is too early.

@@ -15,6 +15,7 @@ from marserve.frontend.errors import InvalidModel
 from marserve.frontend.launch import Launcher
 from marserve.frontend.model import Model
 from marserve.frontend.model_defaults import ModelDefaults
+from marserve.frontend.response_cache import CachedEnsemble, CachedModel, ResponseCache
 from marserve.frontend.settings import resolve_settings
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ _log = logging.getLogger(__name__)
 
 _ASKING = ("triton_python", "triton_decoupled")
 """Handlers whose models may ask the server for other models."""
+_KINDS: dict[tuple[bool, bool], type[Model]] = {
+    (False, False): Model,
+    (False, True): Ensemble,
+    (True, False): CachedModel,
+    (True, True): CachedEnsemble,
+}
+"""By whether answers are kept, and whether it is an ensemble."""
 
 
 class Builder:
@@ -56,6 +64,8 @@ class Builder:
         self._telemetry = telemetry
         self._log = log
         self._asked = asked
+        limit = config.response_cache_size
+        self._cache = ResponseCache(limit) if limit else None
         self._worker_numbers = itertools.count(config.initial_worker_port)
 
     async def build(
@@ -85,9 +95,10 @@ class Builder:
         launcher = Launcher(
             self._config, python, handler, self._log, self._worker_numbers, early, asked_at
         )
-        kind: type[Model] = Model
-        if handler == ENSEMBLE_HANDLER:
-            kind, settings = Ensemble, replace(settings, min_workers=0, max_workers=0)
+        cached, ensemble = bool(archive.config.response_cache), handler == ENSEMBLE_HANDLER
+        if ensemble:
+            settings = replace(settings, min_workers=0, max_workers=0)
+        kind = _KINDS[cached and self._cache is not None, ensemble]
         model = kind(
             name,
             version,
@@ -101,6 +112,8 @@ class Builder:
             loaded_at_startup=registration.at_startup,
         )
         model.workflow = registration.workflow
+        if isinstance(model, CachedModel | CachedEnsemble) and self._cache is not None:
+            model.begin_caching(self._cache, name, version, archive.digest)
         if isinstance(model, Ensemble):
             model.find = self._registry.route
         return model

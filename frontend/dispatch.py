@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from marserve.frontend.batching import BatchQueue
+from marserve.frontend.queue_policies import PolicyQueue
 from marserve.frontend.sequences import SequenceQueue
 from marserve.frontend.settings import ModelSettings
 from marserve.frontend.workers import Worker
@@ -134,6 +135,14 @@ def make_queue(
             lambda: sum(worker.ready and not worker.stopping for worker in workers()),
         )
         return sequences, SequenceDispatcher(sequences, workers)
+    if settings.dynamic_batching is not None and not settings.concurrency:
+        policies = PolicyQueue(
+            settings.batch_size,
+            settings.job_queue_size,
+            settings.priority_levels,
+            settings.dynamic_batching,
+        )
+        return policies, Dispatcher(policies, workers)
     delay_s = 0.0 if settings.concurrency else settings.max_batch_delay_ms / 1e3
     queue = BatchQueue(
         settings.batch_size, delay_s, settings.job_queue_size, settings.priority_levels

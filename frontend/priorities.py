@@ -105,6 +105,10 @@ class Levels:
             line.clear()
         self._occupied = self._count = 0
 
+    def waiting_at(self, level: int) -> int:
+        """Returns how many requests of a level wait."""
+        return len(self._lines[level])
+
     def oldest_at(self) -> float:
         """Returns when the request came that waits for longest; infinite if none waits."""
         return min((line[0].queued_at for line in self._lines if line), default=float("inf"))

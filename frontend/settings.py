@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from marserve.archiver.model_config import ModelConfig
+from marserve.archiver.model_config import DynamicBatching, ModelConfig
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.ranks import plan_ranks
 from marserve.frontend.sequences import SequenceSettings
@@ -47,6 +47,7 @@ class ModelSettings:
         asynchronous: Whether the handler is a coroutine function, whose requests run as tasks.
         concurrency: How many requests a worker runs at the same time; 0 for one batch at a time.
         sequences: How stateful sequences are served; None for none.
+        dynamic_batching: How the queue makes batches; None for the usual way.
     """
 
     min_workers: int
@@ -72,6 +73,7 @@ class ModelSettings:
     asynchronous: bool = False
     concurrency: int = 0
     sequences: SequenceSettings | None = None
+    dynamic_batching: DynamicBatching | None = None
 
 
 def resolve_settings(
@@ -132,6 +134,7 @@ def resolve_settings(
         asynchronous=bool(yaml.async_communication),
         concurrency=_concurrency(yaml, batch_size, queue_size),
         sequences=_sequences(yaml, server) if yaml.sequence_batching else None,
+        dynamic_batching=yaml.dynamic_batching,
     )
 
 
@@ -182,10 +185,12 @@ def _for_devices(
     workers: tuple[int, int], yaml: ModelConfig, server: ServerConfig
 ) -> tuple[int, int]:
     """No more workers than there are GPUs for, but one, where each needs several."""
-    plan = plan_ranks(yaml)
-    if plan is None or not server.number_of_gpu or yaml.device_type == "cpu":
+    if not server.number_of_gpu or yaml.device_type == "cpu":
         return workers
     devices = len(yaml.device_ids) if yaml.device_ids else server.number_of_gpu
+    plan = plan_ranks(yaml, devices)
+    if plan is None:
+        return workers
     most = max(1, devices // plan.level)
     return min(workers[0], most), min(workers[1], most)
 
