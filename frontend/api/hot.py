@@ -228,7 +228,7 @@ class HotConnection(asyncio.Protocol):
             services.auth.check(match.route.token or "", header(b"authorization"))
         version = match.parameters.get("version") or None
         model = services.registry.route(match.parameters["model"], version)
-        headers = http.decode_headers(self._raw)
+        headers = http.decode_headers(self._raw, services.auth.enabled)
         command = _COMMANDS[match.route.answer]
         headers["explain"] = "True" if command == "explain" else "False"
         headers["url_path"] = match.parameters.get("rest", "")

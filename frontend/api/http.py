@@ -127,8 +127,15 @@ def parse_timeout(value: str | None) -> float | None:
     return seconds
 
 
-def decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns headers as the client spelt them; the last of equal names wins."""
+def decode_headers(raw: Iterable[tuple[bytes, bytes]], keyed: bool = True) -> dict[str, str]:
+    """Returns headers as the client spelt them; the last of equal names wins.
+
+    Args:
+        raw: Names and values.
+        keyed: Whether ``Authorization`` holds a key of this server: handlers do not get it then.
+    """
+    if keyed:
+        raw = (pair for pair in raw if len(pair[0]) != 13 or pair[0].lower() != b"authorization")
     return {_text(name): _text(value) for name, value in raw}
 
 

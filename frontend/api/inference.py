@@ -123,7 +123,7 @@ async def _infer(
     version = exchange.version
     model = exchange.services.registry.route(name, version)
     body = await exchange.read_body()
-    headers = http.decode_headers(exchange.request.raw_headers)
+    headers = http.decode_headers(exchange.request.raw_headers, exchange.services.auth.enabled)
     headers.update(extra)
     sent = exchange.request.headers
     query = exchange.query_pairs if query_counts else ()

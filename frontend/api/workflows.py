@@ -51,7 +51,7 @@ async def predict(exchange: Exchange) -> web.StreamResponse:
     workflows.resolve(name)  # before a large body is read
     body = await exchange.read_body()
     sent = exchange.request.headers
-    headers = http.decode_headers(exchange.request.raw_headers)
+    headers = http.decode_headers(exchange.request.raw_headers, exchange.services.auth.enabled)
     inputs = http.parse_body(sent.get("Content-Type"), body)
     timeout_s = http.parse_timeout(sent.get(http.TIMEOUT_HEADER))
     answer = await workflows.run(name, exchange.id, headers, inputs, timeout_s)
