@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,9 +96,10 @@ class Sites:
         """Predictions take the short way; aiohttp gets the connections that ask for more."""
         assert runner.server is not None  # noqa: S101  # the runner is set up
         front, server = app[FRONT], runner.server
-        connect, hot = front.patient(server), None
+        connect: Callable[[], asyncio.BaseProtocol] = front.patient(server)
+        hot: HotServer | None = None
         if short_way and address.scheme == "http":
-            connect = hot = HotServer(front, connect)
+            connect = hot = HotServer(front, front.patient(server))
             self._hot.append(hot)
 
         def count() -> int:

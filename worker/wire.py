@@ -304,12 +304,12 @@ class Decoder:
             message = self._header(start, header_size)
             start += header_size
             here = min(self._end - start, body_size)
-            body = bytearray(memoryview(self._small)[start : start + here])
+            first = memoryview(self._small)[start : start + here]
             self._begin = start + here
             if here < body_size:
-                self._expect(message, body, body_size)
+                self._expect(message, first, body_size)
                 return out
-            out.append((message, body))
+            out.append((message, bytearray(first)))
         self._make_room(_PREFIX.size)
         return out
 
@@ -319,11 +319,10 @@ class Decoder:
         except msgspec.DecodeError as error:
             raise WireError(f"frame header cannot be read: {error}") from error
 
-    def _expect(self, message: Message, body: bytearray, size: int) -> None:
+    def _expect(self, message: Message, first: memoryview, size: int) -> None:
         """The rest of a large body goes straight to its place."""
-        self._filled = len(body)
-        body.extend(bytes(size - len(body)))
-        self._message, self._body = message, body
+        self._message, self._body, self._filled = message, bytearray(size), len(first)
+        self._body[: len(first)] = first
         self._begin = self._end = 0
 
     def _make_room(self, size: int) -> None:

@@ -57,7 +57,7 @@ class Gate:
 
     def __init__(
         self,
-        connect: Callable[[], asyncio.Protocol],
+        connect: Callable[[], asyncio.BaseProtocol],
         count: Callable[[], int],
         most: int,
         front: Front,
@@ -70,7 +70,7 @@ class Gate:
         self._told_at = float("-inf")
         self.lingering = 0
 
-    def __call__(self) -> asyncio.Protocol:
+    def __call__(self) -> asyncio.BaseProtocol:
         """Returns the protocol of a new connection."""
         if self._count() < self._most:
             return self._connect()

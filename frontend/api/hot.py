@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import httptools
 
 from marserve.frontend.api import http, inference
+from marserve.frontend.api.body import ArrivingBody
 from marserve.frontend.errors import InternalError, ServeError
 from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.worker.wire import Buffer
@@ -37,7 +38,7 @@ _MAX_BACKLOG_BYTES = 64 << 10  # of requests sent ahead of their predecessor's a
 _MAX_UNSENT_BYTES = 16 << 20  # of a stream whose client does not read
 
 
-class HotConnection(asyncio.Protocol):
+class HotConnection(asyncio.BufferedProtocol):
     """One connection; answers one request at a time, in order.
 
     Args:
@@ -59,8 +60,7 @@ class HotConnection(asyncio.Protocol):
         self._request: InferenceRequest | None = None
         self._keep_alive = True
         self._streaming = False
-        self._body: bytearray | None = None
-        self._missing = 0
+        self._body: ArrivingBody | None = None
         self._arriving_at = 0.0
         self._backlog = bytearray()
         self.closing = False
@@ -103,7 +103,7 @@ class HotConnection(asyncio.Protocol):
         if self._transport is None:
             return
         if self._body is not None:
-            got = len(self._body)
+            got = self._body.received
             if quiet_s >= stall_s:
                 self._too_slow(http.SlowBody.stopped(got, stall_s))
             elif now - self._arriving_at >= receive_s:
@@ -123,17 +123,24 @@ class HotConnection(asyncio.Protocol):
 
     # -- request ---------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        """Called by the loop with what has arrived."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the loop for a place to read into, which ``buffer_updated`` empties at once."""
+        return self._server.scratch if self._body is None else self._body.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the loop when ``nbytes`` were read."""
         self.active_at = time.monotonic()
         if self._body is not None:
-            self._more_body(data)
+            body = self._body.take(nbytes)
+            if body is not None:
+                self._body = None
+                self._submit(body)
         elif self._request is not None:
-            self._backlog += data
+            self._backlog += self._server.scratch[:nbytes]
             if len(self._backlog) > _MAX_BACKLOG_BYTES:
                 self._transport.pause_reading()
         else:
-            self._begin(data)
+            self._begin(self._server.scratch[:nbytes])
 
     def on_url(self, url: bytes) -> None:
         """Called by the parser."""
@@ -144,26 +151,24 @@ class HotConnection(asyncio.Protocol):
         self._raw.append((name, value))
         self._fields.setdefault(name.lower(), value)  # of equal names the first, as aiohttp
 
-    def _begin(self, data: bytes) -> None:
+    def _begin(self, data: memoryview) -> None:
         """Takes the first bytes of a request."""
-        end = data.find(b"\r\n\r\n") + 4
-        known = 4 <= end <= _MAX_HEAD_BYTES and data.startswith(b"POST ")
-        if not known or not self._parse(data[:end]):
+        head = bytes(data[:_MAX_HEAD_BYTES])
+        end = head.find(b"\r\n\r\n") + 4
+        known = end >= 4 and head.startswith(b"POST ")
+        if not known or not self._parse(head[:end]):
             self._hand_over(data)
             return
         self._begun = time.perf_counter()
         self._id = http.new_request_id()
         size = int(self._fields.get(b"content-length", b"0"))
-        body = data[end : end + size] if size else b""
-        if len(data) > end + size:
+        if len(data) >= end + size:
             self._backlog += data[end + size :]
-        if len(body) == size:
-            self._submit(body)
+            self._submit(bytes(data[end : end + size]))
         elif not self._allowed():
             self._hand_over(data)  # aiohttp refuses before the body has come
         else:
-            self._body, self._arriving_at = bytearray(body), self.active_at
-            self._missing = size - len(body)
+            self._body, self._arriving_at = ArrivingBody(size, data[end:]), self.active_at
 
     def _allowed(self) -> bool:
         """Whether the request has the key it needs, so that a stranger's body is not collected."""
@@ -196,18 +201,6 @@ class HotConnection(asyncio.Protocol):
             return False
         self._keep_alive = parser.should_keep_alive()
         return self._match.route.answer in _COMMANDS
-
-    def _more_body(self, data: bytes) -> None:
-        body = self._body
-        assert body is not None  # noqa: S101  (the caller has looked)
-        if len(data) > self._missing:
-            self._backlog += data[self._missing :]
-            data = data[: self._missing]
-        body += data
-        self._missing -= len(data)
-        if not self._missing:
-            self._body = None
-            self._submit(body)
 
     def _submit(self, body: Buffer) -> None:
         try:
@@ -244,14 +237,16 @@ class HotConnection(asyncio.Protocol):
         value = self._fields.get(name)
         return None if value is None else value.decode("latin-1")
 
-    def _hand_over(self, data: bytes) -> None:
+    def _hand_over(self, data: Buffer) -> None:
         """Gives the connection away, with what has arrived of the request."""
         transport, protocol = self._transport, self._server.fallback()
         self._server.remove(self)
         self._transport = None
+        transport.pause_reading()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        protocol.data_received(data)
+        transport.resume_reading()  # in the way of a protocol that is given what was read
+        protocol.data_received(bytes(data))
 
     # -- answer ----------------------------------------------------------------------------------
 
@@ -332,4 +327,4 @@ class HotConnection(asyncio.Protocol):
             return
         data, self._backlog = bytes(self._backlog), bytearray()
         self._transport.resume_reading()
-        self._begin(data)
+        self._begin(memoryview(data))

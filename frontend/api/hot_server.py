@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from marserve.frontend.api.app import Front
 
 _IDLE_S = 75.0
+_SCRATCH_BYTES = 256 << 10
 _SWEEP_S = 5.0
 
 
@@ -31,6 +32,7 @@ class HotServer:
         self.front = front
         self.fallback = fallback
         self.heads = HeadWriter(front.constant)
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))  # of all: each empties it at once
         self._connections: set[HotConnection] = set()
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None
