@@ -82,6 +82,7 @@ class Worker(asyncio.BufferedProtocol):
         self.batch_time_s = float("inf")
         self.process: ChildProcess | None = None
         self.lost = asyncio.Event()
+        self.doom = ""  # why it was ended by us, in words
         self.ranks: tuple[Worker, ...] = ()  # the others of its group, which answer nothing
         self.follows = False  # of such another one: it hears from rank 0, not from us
         self.fixed_threads = False
@@ -151,8 +152,13 @@ class Worker(asyncio.BufferedProtocol):
         """Of its process, or of all of its group, by rank."""
         return [w.process.pid for w in (self, *self.ranks) if w.process is not None]
 
-    def kill(self) -> None:
-        """Ends the process at once; ``lost`` is set when that is seen."""
+    def kill(self, why: str = "") -> None:
+        """Ends the process at once; ``lost`` is set when that is seen.
+
+        Args:
+            why: For log and describe, as in "the worker was hung".
+        """
+        self.doom = why
         if self.process is not None:
             self.process.kill()
 
@@ -277,8 +283,11 @@ class Worker(asyncio.BufferedProtocol):
         left = buffers if transport.get_write_buffer_size() else write_now(process.sock, buffers)
         if left:
             self._write(left)
-        elif count := self._rendezvous.wait(process.sock, self._decoder.get_buffer()):
+            return
+        size = sum(map(len, buffers))
+        if count := self._rendezvous.wait(process.sock, self._decoder.get_buffer(), size):
             self.buffer_updated(count)
+            self._rendezvous.linger()
 
     def _write(self, buffers: list[wire.Buffer]) -> None:
         if self._transport is not None and not self._transport.is_closing():

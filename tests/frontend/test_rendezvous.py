@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from marserve.frontend.rendezvous import CALM, QUICK_S, REST, Rendezvous, write_now
+from marserve.frontend.rendezvous import CALM, QUICK_S, REST, WORTH, Rendezvous, write_now
 
 
 @pytest.fixture
@@ -65,6 +65,40 @@ def test_company_does_not_shorten_the_rest(pair: tuple[socket.socket, socket.soc
     rendezvous.is_worth_it(False, 0.0)
 
     assert not any(rendezvous.is_worth_it(True, 0.0) for _ in range(CALM - REST))
+
+
+def test_one_in_vain_among_many_good_ones_is_no_rest(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    rendezvous, buffer = calm(), memoryview(bytearray(8))
+    for _ in range(WORTH):
+        theirs.send(b"a")
+        assert rendezvous.wait(ours, buffer)
+
+    assert rendezvous.wait(ours, buffer) == 0
+    assert rendezvous.is_worth_it(True, 0.0)
+    assert rendezvous.wait(ours, buffer) == 0
+    assert not rendezvous.is_worth_it(True, 0.0)
+
+
+async def test_lingering_for_nobody_ends_and_is_in_vain() -> None:
+    rendezvous = calm()
+
+    rendezvous.linger()
+    await rendezvous.rested.wait()
+
+    assert not rendezvous.is_worth_it(True, 0.0)
+
+
+async def test_lingering_for_the_next_request_is_worth_it() -> None:
+    rendezvous = calm()
+
+    rendezvous.linger()
+    assert rendezvous.is_worth_it(True, 0.0)
+    await rendezvous.rested.wait()
+
+    assert rendezvous.is_worth_it(True, 0.0)
 
 
 def test_a_broken_socket_is_left_to_the_event_loop(
