@@ -3,7 +3,9 @@
 A batch is cut when a worker can take one. A full batch goes at once. A partial batch waits only
 while company is still arriving: at most ``max_delay_s`` after its oldest request came, and at most
 a twentieth of that after its newest. So the delay is an upper bound that a lone request hardly
-pays, while requests that come in one burst still share a batch.
+pays, while requests that come in one burst still share a batch. Both count from when the worker was
+free, if that was later: the callers of the batch that it has just answered may ask again at once,
+and so keep the company of those who waited for it.
 """
 
 from __future__ import annotations
@@ -90,12 +92,15 @@ class BatchQueue:
         """Tells whether a whole batch is waiting, so that nothing is gained by waiting longer."""
         return self.rows >= self.batch_size
 
-    def cut(self, now: float, most: int | None = None) -> list[InferenceRequest]:
+    def cut(
+        self, now: float, most: int | None = None, free_since: float = 0.0
+    ) -> list[InferenceRequest]:
         """Returns the batch that should run now if a worker is free; empty if it is too early.
 
         Args:
             now: On the caller's clock.
             most: Takes no more rows than these; None for a whole batch.
+            free_since: When the worker was done with its last batch.
 
         All requests of a batch have the same command. ``describe`` runs alone, and so does a
         request whose worker died: if it was the cause, it takes no other with it.
@@ -103,7 +108,7 @@ class BatchQueue:
         waiting = self._waiting
         while waiting and waiting[0].cancelled:
             self._take()
-        if not waiting or (not self.full() and now < self.due()):
+        if not waiting or (not self.full() and now < self.due(free_since)):
             return []
         first = self._take()
         batch = [first]
@@ -120,15 +125,19 @@ class BatchQueue:
                 self._take()
         return batch
 
-    def due(self) -> float:
-        """Returns when a partial batch should go, on the caller's clock; infinite if none waits."""
+    def due(self, free_since: float = 0.0) -> float:
+        """Returns when a partial batch should go, on the caller's clock; infinite if none waits.
+
+        Args:
+            free_since: When the worker was done with its last batch.
+        """
         if not self._waiting:
             return float("inf")
         if self.batch_size == 1 or self.max_delay_s <= 0:
             return 0.0
         return min(
-            self.oldest_at + self.max_delay_s,
-            self._newest_at + self.max_delay_s * _LULL,
+            max(self.oldest_at, free_since) + self.max_delay_s,
+            max(self._newest_at, free_since) + self.max_delay_s * _LULL,
         )
 
     def expired(self, now: float) -> list[InferenceRequest]:

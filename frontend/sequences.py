@@ -117,7 +117,11 @@ class SequenceQueue:
         return True
 
     def cut(
-        self, now: float, most: int | None = None, worker: Worker | None = None
+        self,
+        now: float,
+        most: int | None = None,
+        free_since: float = 0.0,
+        worker: Worker | None = None,
     ) -> list[InferenceRequest]:
         """Returns what a worker should run now: at most one request of each of its sequences."""
         size = self.batch_size if most is None else min(most, self.batch_size)
@@ -181,7 +185,7 @@ class SequenceQueue:
         """Nothing is sent ahead."""
         return False
 
-    def due(self) -> float:
+    def due(self, free_since: float = 0.0) -> float:
         """Nothing waits for company."""
         return 0.0
 
