@@ -8,6 +8,7 @@ import enum
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from marserve.frontend.process import exit_cause
@@ -29,6 +30,23 @@ class SlotState(enum.Enum):
     READY = "ready"
     FAILED = "failed"  # the last load failed; tried again after a while
     ABANDONED = "abandoned"  # loads kept failing for longer than the retry window
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a worker ended that was still wanted.
+
+    Args:
+        worker: Its name.
+        cause: In words, such as ``was killed by SIGKILL``.
+        at: Seconds since 1970.
+        last_lines: Of its stderr.
+    """
+
+    worker: str
+    cause: str
+    at: float
+    last_lines: list[str]
 
 
 class Slot:
@@ -79,6 +97,7 @@ class WorkerPool:
         self._slots: list[Slot] = []
         self._retiring: set[Slot] = set()
         self.last_error: LoadError | None = None
+        self.last_death: Death | None = None
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -218,10 +237,18 @@ class WorkerPool:
         code = await worker.end(STOP_TIMEOUT_S)
         if slot.wanted:
             slot.worker = None
-            _log.warning("worker %s %s; starting another", worker.name, exit_cause(code))
+            self._mourn(worker, code)
             slot.state = SlotState.STARTING
         self._on_lost(worker, code)
         await self._notify()
+
+    def _mourn(self, worker: Worker, code: int) -> None:
+        cause = worker.doom or exit_cause(code)
+        lines = list(worker.process.tail) if worker.process is not None else []
+        self.last_death = Death(worker.name, cause, time.time(), lines)
+        _log.warning("worker %s %s; starting another", worker.name, cause)
+        if lines:
+            _log.warning("last lines of %s:\n%s", worker.name, "\n".join(lines))
 
     async def _dismiss(self, worker: Worker, lost: asyncio.Future[Any]) -> None:
         """Waits until a worker that gets no more batches has answered what it has."""

@@ -83,11 +83,19 @@ def describe_worker(worker: Worker, device_type: str) -> dict[str, Any]:
 
 
 def _trouble(model: Model) -> dict[str, Any]:
-    """Why workers that are wanted are missing; nothing if none is."""
-    error = model.pool.last_error
+    """How the last worker ended that was wanted, and why others are missing, if there are any."""
+    error, death = model.pool.last_error, model.pool.last_death
+    told: dict[str, Any] = {}
+    if death is not None:
+        told["lastDeath"] = {
+            "worker": death.worker,
+            "cause": death.cause,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(death.at)),
+            "lastLines": death.last_lines,
+        }
     if error is None or model.pool.ready >= model.min_workers:
-        return {}
-    return {
+        return told
+    return told | {
         "lastError": str(error),
         "lastErrorDetail": error.detail.strip().splitlines()[-_DETAIL_LINES:],
     }

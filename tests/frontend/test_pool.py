@@ -11,6 +11,13 @@ from marserve.frontend.pool import BACKOFF_S, LONGEST_REST_S, SHORT_LIFE_S, Slot
 from marserve.frontend.workers import LoadError, Worker
 
 
+class Indifferent:
+    """Whom workers tell what they do."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
 class World:
     """A clock that only pauses move, and workers without processes that load as planned.
 
@@ -46,8 +53,7 @@ class World:
         cause = self._plan.pop(0) if self._plan else None
         if cause is not None:
             raise LoadError(cause)
-        owner: Any = None  # it is asked nothing by a worker without requests
-        slot.worker = worker = Worker(f"W-{self.starts}", self.starts, owner)
+        slot.worker = worker = Worker(f"W-{self.starts}", self.starts, Indifferent())
         worker.ready = True
         self.workers.append(worker)
         return worker

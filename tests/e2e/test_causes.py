@@ -1,0 +1,83 @@
+"""Why something failed, told to whoever asks: each cause is another one, and none is a path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.running import Running, running
+
+LOADS = {
+    "import": (500, "ModuleNotFoundError: No module named 'no_such_library'"),
+    "syntax": (500, "SyntaxError: expected ':'"),
+    "exit": (500, "SystemExit: 5"),
+    "hard": (500, "the worker exited with status 6 while it loaded the model"),
+    "memory": (507, "MemoryError"),
+}
+ENDS = {
+    "kill": (507, "was killed by SIGKILL"),
+    "abort": (500, "was killed by SIGABRT"),
+    "exit": (500, "exited with status 7"),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    for each in running(tmp_path_factory.mktemp("causes"), models=None):
+        for doom in LOADS:
+            each.pack(f"load-{doom}", "doomed", f"doom: {doom}\n")
+        for end in ENDS:
+            each.pack(f"end-{end}", "doomed", f"end: {end}\n")
+        yield each.start()
+
+
+@pytest.mark.parametrize("doom", LOADS)
+def test_each_way_of_failing_to_load_has_its_own_words(server: Running, doom: str) -> None:
+    status, cause = LOADS[doom]
+    name = f"load-{doom}"
+
+    refused = server.manage("POST", f"/models?url={name}.mar&initial_workers=1")
+
+    assert status == refused.status
+    assert cause in refused.message
+    assert str(server.root) not in refused.text
+    server.wait_for(f"{name} 1.0: a worker failed to load: {cause}")
+
+
+def test_where_it_stays_registered_describe_and_requests_tell_the_cause(server: Running) -> None:
+    path = "/models?url=load-hard.mar&model_name=stays&initial_workers=1&synchronous=false"
+    assert server.manage("POST", path).status == 202
+    server.until(lambda: "lastError" in server.describe("stays"), "no cause")
+
+    described = server.describe("stays")
+    asked = server.predict("stays", "x")
+
+    assert LOADS["hard"][1] == described["lastError"]
+    assert "about to end" in described["lastErrorDetail"]
+    assert 503 == asked.status
+    assert LOADS["hard"][1] in asked.message
+    assert 503 == server.ask("GET", "/health/ready").status
+    assert 200 == server.manage("DELETE", "/models/stays").status
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_each_way_of_dying_is_told_in_answer_describe_and_log(server: Running, end: str) -> None:
+    status, cause = ENDS[end]
+    name = f"end-{end}"
+    assert 200 == server.manage("POST", f"/models?url={name}.mar&initial_workers=2").status
+
+    dead = server.predict(name, "end")
+    fine = server.predict(name, "x")
+    death = server.until(lambda: server.describe(name).get("lastDeath"), "no death")
+
+    assert (status, "InternalServerException") == (dead.status, dead.json["type"])
+    assert cause in dead.message
+    assert "last words" not in dead.text
+    assert dead.headers["x-request-id"]
+    assert "fine" == fine.text
+    assert cause == death["cause"]
+    assert "last words" in death["lastLines"]
+    server.wait_for(f"worker {death['worker']} {cause}")
+    assert "last words" in (Path(server.root) / "logs" / "model_log.log").read_text()
+    assert "last words" in (Path(server.root) / "logs" / "ts_log.log").read_text()
