@@ -1,10 +1,15 @@
-"""Load on a server while things break, with every request counted."""
+"""Load on a server while things break, with every request counted.
+
+With ``MARSERVE_CHAOS_REPORT=FILE``, each test adds a row to a table: sent, answered, failed, and
+run twice.
+"""
 
 from __future__ import annotations
 
 import http.client
 import itertools
 import json
+import os
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -13,6 +18,10 @@ from pathlib import Path
 from tests.e2e.running import Running
 
 CLIENT_LIMIT_S = 30
+HEADER = (
+    "| test | sent | answered right | failed, by status | never answered | run twice |\n"
+    "| --- | --- | --- | --- | --- | --- |\n"
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,7 @@ class Chaos:
         for client in self._clients:
             client.join(CLIENT_LIMIT_S + 5)
             assert not client.is_alive(), "a client was never answered"
+        self.report()
 
     def wait(self, count: int = 100) -> None:
         """Waits until so many more requests were answered."""
@@ -118,6 +128,22 @@ class Chaos:
         assert all(o.type for o in good if o.status not in (0, 200))
         ran = self.executions()
         assert {o.token for o in good if o.status == 200} <= ran.keys()
+
+    def row(self) -> str:
+        """A row of the report: what became of every request of this test."""
+        ran, statuses = self.executions(), Counter(o.status for o in self.outcomes)
+        right = sum(o.status == 200 and o.text.split()[0] == o.token for o in self.outcomes)
+        failed = [f"{n} x {status}" for status, n in sorted(statuses.items()) if status > 200]
+        twice = sum(ran[o.token] > 1 for o in self.outcomes)
+        name = os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].removesuffix(" (call)")
+        cells = (f"`{name}`", len(self.outcomes), right, ", ".join(failed) or 0, statuses[0], twice)
+        return f"| {' | '.join(map(str, cells))} |\n"
+
+    def report(self) -> None:
+        """Adds the row to the report that was asked for, if one was."""
+        if path := os.environ.get("MARSERVE_CHAOS_REPORT"):
+            with open(path, "a") as file:
+                file.write(self.row() if file.tell() else HEADER + self.row())
 
     def check_run_once(self, but: int = 0) -> None:
         """No good request ran twice, except at most ``but`` that were tried again."""

@@ -7,9 +7,12 @@ import os
 import signal
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 from tests.e2e.chaos import Chaos
+from tests.e2e.grpc_clients import Clients
 from tests.e2e.running import Running
 
 QUEUE = 10
@@ -57,7 +60,7 @@ async def test_ten_times_capacity(server: Running, batch_size: int) -> None:
     assert max(served) < 5 * (QUEUE + 2 * batch_size) * WORK_S + 0.5
     ran = chaos.executions()
     assert ran.total() == len(ran) == len(served)
-    assert server.describe("chaos")["jobQueueStatus"]["pendingRequests"] == 0
+    assert waiting(server) == 0
 
 
 def test_job_tickets_let_nothing_wait(server: Running) -> None:
@@ -69,6 +72,41 @@ def test_job_tickets_let_nothing_wait(server: Running) -> None:
     assert "no free worker (useJobTicket)" in refused.message
     assert refused.headers["retry-after"] == "1"
     assert chaos.executions().total() == 1
+
+
+def test_every_surface_says_busy_in_the_same_way(server: Running) -> None:
+    chaos = Chaos(server, "jobQueueSize: 1\nworkMs: 60000\n").start(1)
+    (pid,) = chaos.serving(1)
+    with ThreadPoolExecutor(2) as clients:
+        clients.submit(server.predict, "chaos", "runs")
+        server.until(chaos.batches, "it does not run")
+        clients.submit(server.predict, "chaos", "waits")
+        server.until(lambda: waiting(server) == 1, "it does not wait")
+        tensor = '{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["a"]}]}'
+        asked = {
+            "/predictions/chaos": "a",
+            "/v1/models/chaos:predict": '{"instances": ["a"]}',
+            "/v2/models/chaos/infer": tensor,
+            "/explanations/chaos": "a",
+            "/invocations": "a",
+        }
+        refused = {path: server.ask("POST", path, body) for path, body in asked.items()}
+        with Clients(server) as grpc_clients, pytest.raises(grpc.RpcError) as refusal:
+            grpc_clients.predict("chaos", "a")
+        server.stop(signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+
+    assert {503} == {answer.status for answer in refused.values()}
+    assert {"1"} == {answer.headers["retry-after"] for answer in refused.values()}
+    assert all("has no place in its queue" in answer.text for answer in refused.values())
+    assert grpc.StatusCode.UNAVAILABLE == refusal.value.code()
+    assert "has no place in its queue" in str(refusal.value.details())
+    told = {str(key): value for key, value in refusal.value.trailing_metadata()}
+    assert "1000" == told["grpc-retry-pushback-ms"]
+
+
+def waiting(server: Running) -> int:
+    return int(server.describe("chaos")["jobQueueStatus"]["pendingRequests"])
 
 
 def test_stopped_worker_is_not_ready(server: Running) -> None:

@@ -43,7 +43,7 @@ class ChaosService:
             if fault == "inference":
                 raise KeyError(token)
             if fault == "memory":
-                raise MemoryError
+                bytearray(1 << 60)
             if fault == "sys_exit":
                 sys.exit(3)
             if fault == "exit":
