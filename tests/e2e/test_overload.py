@@ -101,7 +101,7 @@ def test_every_surface_says_busy_in_the_same_way(server: Running) -> None:
     assert all("has no place in its queue" in answer.text for answer in refused.values())
     assert grpc.StatusCode.UNAVAILABLE == refusal.value.code()
     assert "has no place in its queue" in str(refusal.value.details())
-    told = {str(key): value for key, value in refusal.value.trailing_metadata()}
+    told = {each.key: each.value for each in refusal.value.trailing_metadata()}
     assert "1000" == told["grpc-retry-pushback-ms"]
 
 
