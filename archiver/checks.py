@@ -10,10 +10,11 @@ from typing import Any
 
 from marserve.archiver.entry_points import entry_point_problem, model_file_problem
 from marserve.archiver.errors import ArchiveError, ConfigError
-from marserve.archiver.execution import find_execution
+from marserve.archiver.execution import Execution, find_execution
 from marserve.archiver.handler_options import HandlerOptions, SaveMode
 from marserve.archiver.manifest import TRANSFORMER_HANDLER, Manifest
 from marserve.archiver.model_config import ModelConfig, load_model_config
+from marserve.archiver.parallel import arrange, division_problem
 from marserve.archiver.pretrained import LABELLED_TASKS, TASKS, saved_task
 from marserve.archiver.pt2 import pt2_problem
 from marserve.archiver.safetensors import header_problem
@@ -173,18 +174,36 @@ def _check_execution(
     task: str | None,
     report: Report,
 ) -> None:
-    name = manifest.model.serialized_file
+    name, model = manifest.model.serialized_file, _object(files, "config.json", Report()) or {}
     try:
         mode = find_execution(config, name, task, manifest.model.config_file or "model-config.yaml")
     except ConfigError as error:
-        report.problems.append(str(error))
+        report.problems += [str(error), *_two_programs(model, config.handler.save_mode)]
         return
+    report.problems += [*_two_programs(model, mode.source), *_indivisible(model, mode)]
     if mode.source == "pretrained" and not any(file.endswith(_WEIGHTS) for file in files):
         report.problems.append(
             f"{TRANSFORMER_HANDLER}: expected weights, such as --serialized-file model.safetensors"
         )
     if name is not None and name in files:
         report.problems += _program_problems(files, name, mode.source)
+
+
+def _two_programs(model: Mapping[str, Any], source: str | None) -> list[str]:
+    if source in (None, "pretrained") or not model.get("is_encoder_decoder"):
+        return []
+    kind = model.get("model_type")
+    return [
+        f"config.json: a model with encoder and decoder, such as this {kind}, is two programs;"
+        f" expected save_mode: pretrained, got {source}"
+    ]
+
+
+def _indivisible(model: Mapping[str, Any], mode: Execution) -> list[str]:
+    if mode.parallel is None or mode.ranks < 2 or not model:
+        return []
+    problem = division_problem(model, *arrange(mode.parallel, mode.ranks))
+    return [f"config.json: {problem}"] if problem else []
 
 
 def _program_problems(files: Mapping[str, Path], name: str, source: SaveMode) -> list[str]:

@@ -15,6 +15,7 @@ from typing import NoReturn
 from marserve.archiver.errors import ConfigError
 from marserve.archiver.handler_options import SaveMode
 from marserve.archiver.model_config import ModelConfig
+from marserve.archiver.parallel import arrange
 
 SUFFIXES: dict[SaveMode, tuple[str, ...]] = {
     "torchscript": (".pt", ".pth", ".ts"),
@@ -58,7 +59,7 @@ class Execution:
         unpadded: Whether padding is kept out of the computation.
         quantization: One of the source's ``QUANTIZATIONS``, or None.
         parallel: ``tp``, ``pp`` or ``pptp`` for a group of processes that share the model, or None.
-        ranks: Processes of that group; 1 without one.
+        ranks: Processes of that group; 1 without one, or if there is nobody to share with.
     """
 
     source: SaveMode
@@ -73,7 +74,7 @@ class Execution:
         """The key of the runner among those of ``marserve.handlers.runners``."""
         if self.source != "pretrained":
             return self.source
-        if self.parallel:
+        if self.parallel and self.ranks > 1:
             return "parallel"
         return "compiled" if self.compiled else "eager"
 
@@ -88,6 +89,7 @@ def find_execution(
     serialized_file: str | None,
     task: str | None = None,
     where: str = "model-config.yaml",
+    ranks: int = 1,
 ) -> Execution:
     """Returns the mode of execution that a configuration of the transformer handler means.
 
@@ -96,11 +98,12 @@ def find_execution(
         serialized_file: The manifest's serialized file, or None.
         task: What the model does, if it is known; ``handler.mode`` otherwise.
         where: What to call the configuration's file in messages.
+        ranks: Processes that share the model if the configuration does not say how many.
 
     Raises:
         ConfigError: If its keys do not go together; the text names both.
     """
-    return _Question(config, serialized_file, task or config.handler.mode, where).answer()
+    return _Question(config, serialized_file, task or config.handler.mode, where, ranks).answer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class _Question:
     serialized_file: str | None
     task: str | None
     where: str
+    ranks: int
 
     def answer(self) -> Execution:
         options, pt2 = self.config.handler, self.config.pt2
@@ -154,7 +158,7 @@ class _Question:
     def _parallel(self) -> tuple[str | None, int]:
         config = self.config
         torchrun = config.torchrun.nproc_per_node if config.torchrun else None
-        ranks = torchrun or config.parallel_level or 1
+        ranks = torchrun or config.parallel_level or self.ranks
         wanted = config.handler.model_parallel
         if wanted is None:
             wanted = config.parallel_type is not None and ranks > 1
@@ -220,16 +224,24 @@ class _Question:
             self._refuse(
                 "$.parallelType: custom", key, "a handler of your own says how; expected tp, pp"
             )
-        if mode.ranks < 2:
+        if mode.ranks < 2 and self._level_is_given():
             raise ConfigError(
                 f"{self.where}: $.handler.model_parallel",
                 "true needs a group of processes",
-                "expected $.torchrun.nproc-per-node: 2 or more",
+                "expected $.torchrun.nproc-per-node: 2 or more, or no such key: one a GPU",
             )
+        try:
+            arrange(mode.parallel, max(mode.ranks, 2))
+        except ValueError as error:
+            raise ConfigError(f"{self.where}: $.parallelType", str(error)) from error
         if mode.compiled:
             self._refuse(key, "$.pt2.compile.enable: true")
         if mode.quantization:
             self._refuse(key, f"$.handler.quantization: {mode.quantization}")
+
+    def _level_is_given(self) -> bool:
+        torchrun = self.config.torchrun
+        return bool(self.config.parallel_level or (torchrun and torchrun.nproc_per_node))
 
     def _refuse(self, key: str, against: str, why: str = "") -> NoReturn:
         name, _, value = key.partition(": ")

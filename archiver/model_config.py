@@ -288,7 +288,8 @@ def _check_together(reading: Reading, config: ModelConfig) -> None:
     if ranks and config.parallel_level and ranks != config.parallel_level:
         right = f"the same as parallelLevel, which is {config.parallel_level}"
         reading.problem("$.torchrun.nproc-per-node", right, ranks)
-    if config.parallel_type and not (ranks or config.parallel_level):
+    asked = ranks or config.parallel_level or config.handler.model_parallel
+    if config.parallel_type and not asked:
         hint = "has no effect without parallelLevel or torchrun.nproc-per-node"
         reading.warn("$.parallelType", hint)
     if config.pt2 and config.pt2.compile and config.pt2.aot_compile:

@@ -88,7 +88,8 @@ class Launcher:
 
     async def _bring_up(self, model: Model, worker: Worker) -> None:
         """Loads a worker, or leaves no process: also if it is cancelled at any point."""
-        plan, load = plan_ranks(model.archive.config), self._load(model, worker.number)
+        plan = plan_ranks(model.archive.config, len(self._gpus(model)))
+        load = self._load(model, worker.number)
         try:
             if plan is not None:
                 ranks = RankLauncher(
@@ -168,7 +169,7 @@ class Launcher:
             limit_max_image_pixels=config.limit_max_image_pixels,
             decode_input_request=config.decode_input_request,
             max_response_bytes=config.max_response_size,
-            threads=_threads(model),
+            threads=_threads(model, len(self._gpus(model))),
             metrics_config=model.metrics_config,
             tracebacks=config.debug_errors,
             asked_at=self._asked_at,
@@ -187,9 +188,9 @@ class Launcher:
         return model.settings.device_ids or tuple(range(count))
 
 
-def _threads(model: Model) -> int:
+def _threads(model: Model, gpus: int) -> int:
     """Compute threads of one process of a worker."""
-    plan = plan_ranks(model.archive.config)
+    plan = plan_ranks(model.archive.config, gpus)
     if plan is None:
         return compute_threads(model.pool.size)
     return plan.threads or compute_threads(model.pool.size * plan.processes)

@@ -50,10 +50,17 @@ class RankPlan:
         return ids[first : first + self.level]
 
 
-def plan_ranks(config: ModelConfig) -> RankPlan | None:
-    """Returns how the workers of a model are made up; None if each is one ordinary process."""
+def plan_ranks(config: ModelConfig, gpus: int = 0) -> RankPlan | None:
+    """Returns how the workers of a model are made up; None if each is one ordinary process.
+
+    Args:
+        config: Of the model.
+        gpus: Those that it may use; ``model_parallel`` without a level shares it among all of them.
+    """
     torchrun = config.torchrun
     level = (torchrun.nproc_per_node if torchrun else None) or config.parallel_level or 0
+    if not level and config.handler.model_parallel and gpus > 1:
+        level = gpus
     kind = config.parallel_type or ("tp" if config.handler.model_parallel else None)
     if kind is None or level < 1:
         return None

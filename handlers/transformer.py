@@ -7,6 +7,7 @@ Face example. Everything it loads is in the archive; nothing is fetched.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -89,7 +90,10 @@ class TransformerHandler(BaseHandler):
         task_name = pretrained.find_mode(self.options.mode, model_config)
         task_class = find_task(task_name).fitting(model_config)
         serialized_file = self.manifest["model"].get("serializedFile")
-        execution = find_execution(config, serialized_file, task_name)
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        execution = find_execution(config, serialized_file, task_name, ranks=ranks)
+        if execution.parallel and execution.ranks < 2:
+            _log.warning("model_parallel: true, but no second GPU to share with: one process")
         self._execution = execution
         self.tokenizer = task_class.load_tokenizer(directory, self.options)
         self._runner_options = self._plan(directory, config, execution, model_config, task_class)

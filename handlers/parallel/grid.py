@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.parallel import arrange
 
 STORE = "MARSERVE_RANK_STORE"
 """Environment variable: the file by which the ranks find each other."""
@@ -127,10 +128,7 @@ def find_place(kind: str, ranks: int) -> Place:
             f"parallelType: {kind} needs {ranks} processes that the server starts together;"
             " this one was started alone"
         )
-    if kind == "pptp" and (ranks < 4 or ranks % 2):
-        raise HandlerLoadError(
-            "parallelType: pptp makes two stages of several shards each; expected"
-            f" torchrun.nproc-per-node: 4 or another even number above, got {ranks}"
-        )
-    stages = {"tp": 1, "pp": ranks, "pptp": 2}[kind]
-    return Place(int(os.environ["RANK"]), stages, ranks // stages)
+    try:
+        return Place(int(os.environ["RANK"]), *arrange(kind, ranks))
+    except ValueError as error:
+        raise HandlerLoadError(str(error)) from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.parallel import KEYS, division_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,6 @@ PLANS = {
 }
 """By the ``model_type`` of config.json."""
 
-_HEADS = ("num_attention_heads", "num_key_value_heads", "num_heads", "n_heads")
-_LAYERS = ("num_hidden_layers", "num_layers", "n_layers")
-
 
 def find_plan(config: Any, stages: int, shards: int) -> Plan:
     """Returns how a model is divided.
@@ -91,27 +89,7 @@ def find_plan(config: Any, stages: int, shards: int) -> Plan:
     Raises:
         HandlerLoadError: If it cannot be divided so.
     """
-    kind = getattr(config, "model_type", None)
-    plan = PLANS.get(kind or "")
-    if plan is None:
-        raise HandlerLoadError(
-            f"model_parallel: models of type {kind} cannot be divided; there are"
-            f" {', '.join(sorted(PLANS))}"
-        )
-    if stages > 1 and plan.layers is None:
-        raise HandlerLoadError(
-            f"parallelType: a pipeline cannot cut models of type {kind}; expected parallelType: tp"
-        )
-    heads = [n for name in _HEADS if isinstance(n := getattr(config, name, None), int)]
-    if any(number % shards for number in heads):
-        raise HandlerLoadError(
-            f"parallelType: the model has {' and '.join(map(str, dict.fromkeys(heads)))} heads,"
-            f" which {shards} ranks cannot share evenly"
-        )
-    counts = [n for name in _LAYERS if isinstance(n := getattr(config, name, None), int)]
-    layers = counts[0] if counts else stages
-    if layers < stages:
-        raise HandlerLoadError(
-            f"parallelType: pp: the model has {layers} layers, fewer than the {stages} stages"
-        )
-    return plan
+    known = {key: getattr(config, key, None) for key in KEYS}
+    if problem := division_problem(known, stages, shards):
+        raise HandlerLoadError(problem)
+    return PLANS[config.model_type]

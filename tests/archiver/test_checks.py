@@ -128,6 +128,10 @@ def test_any_bytes_are_judged_without_a_crash(
     header_problem(path)
 
 
+PARALLEL = (
+    "{{parallelType: {}, torchrun: {{nproc-per-node: 2}},"
+    " handler: {{mode: sequence_classification, model_parallel: true}}}}"
+)
 GOOD: dict[str, str | bytes | None] = {
     "config.json": '{"num_labels": 2, "architectures": ["XForTokenClassification"]}',
     "tokenizer.json": "{}",
@@ -219,6 +223,35 @@ def test_a_sound_transformer_has_no_problem(tmp_path: Path, changes: dict[str, s
                 "handler: {mode: question_answering, save_mode: torchscript}"
             },
             "$.pt2.compile.enable: true cannot run with $.handler.save_mode: torchscript",
+        ),
+        (
+            {
+                "config.json": '{"num_labels": 2, "model_type": "bert", "num_attention_heads": 3}',
+                "model-config.yaml": PARALLEL.format("tp"),
+            },
+            "config.json: parallelType: the model has 3 heads, which 2 ranks cannot share evenly",
+        ),
+        (
+            {
+                "config.json": '{"num_labels": 2, "model_type": "vit"}',
+                "model-config.yaml": PARALLEL.format("tp"),
+            },
+            "models of type vit cannot be divided; there are bert, camembert",
+        ),
+        (
+            {
+                "config.json": '{"num_labels": 2, "model_type": "gpt2", "n_layer": 1}',
+                "model-config.yaml": PARALLEL.format("pp"),
+            },
+            "the model has 1 layers, fewer than the 2 stages",
+        ),
+        (
+            {
+                "config.json": '{"model_type": "whisper", "is_encoder_decoder": true}',
+                "model-config.yaml": "handler: {mode: automatic_speech_recognition,"
+                " save_mode: onnx}",
+            },
+            "config.json: a model with encoder and decoder, such as this whisper, is two programs",
         ),
     ],
 )

@@ -53,6 +53,7 @@ def execution(file: str | None, config: dict[str, Any] | None = None, **options:
             Execution("pretrained", parallel="pp", ranks=3),
         ),
         ("m.safetensors", {"parallelType": "pp"}, {}, Execution("pretrained")),
+        ("m.safetensors", {}, {"model_parallel": True}, Execution("pretrained", parallel="tp")),
         ("m.safetensors", RANKS, {"model_parallel": False}, Execution("pretrained")),
     ],
 )
@@ -87,7 +88,24 @@ def test_a_configuration_means_one_mode(
             ["$.handler.BetterTransformer: true", "$.handler.mode: text_generation"],
         ),
         ("m.safetensors", {}, {"hardware": "neuronx"}, ["$.handler.hardware: neuronx"]),
-        ("m.safetensors", {}, {"model_parallel": True}, ["$.torchrun.nproc-per-node: 2"]),
+        (
+            "m.safetensors",
+            {"parallelLevel": 1},
+            {"model_parallel": True},
+            ["$.torchrun.nproc-per-node: 2 or more"],
+        ),
+        (
+            "m.safetensors",
+            {"parallelType": "pptp", "parallelLevel": 5},
+            {"model_parallel": True},
+            ["$.parallelType", "nproc-per-node: 4 or another even number"],
+        ),
+        (
+            "m.safetensors",
+            COMPILED,
+            {"model_parallel": True},
+            ["$.handler.model_parallel: true", "$.pt2.compile.enable: true"],
+        ),
         (
             "m.safetensors",
             {**RANKS, "parallelType": "custom"},

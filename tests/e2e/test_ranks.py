@@ -127,3 +127,27 @@ def test_no_rank_outlives_a_server_that_is_killed(server: Running) -> None:
             psutil.wait_procs([psutil.Process(pid)], timeout=20)
 
     assert gone(pids)
+
+
+def test_a_handler_of_kind_custom_is_one_process_that_starts_the_others(server: Running) -> None:
+    level = "minWorkers: 1\nmaxWorkers: 1\nparallelType: custom\nparallelLevel: 3\n"
+    server.pack("sum", "custom_ranks", level)
+    server.start()
+
+    answer = server.predict("sum", "2")
+    (worker,) = server.describe("sum")["workers"]
+    parts: list[int] = answer.json["parts"]
+
+    assert answer.json["sum"] == 42.0
+    assert len(parts) == 2
+    assert "rankPids" not in worker
+    assert {psutil.Process(pid).ppid() for pid in parts} == {worker["pid"]}
+
+    os.kill(worker["pid"], signal.SIGKILL)
+    server.until(lambda: gone(parts), "what the handler had started outlived it")
+    again = server.until(lambda: (a := server.predict("sum", "2")).status == 200 and a, "no worker")
+    assert again.json["sum"] == 42.0
+    assert not set(parts) & set(again.json["parts"])
+
+    assert server.stop() == 0
+    assert gone(again.json["parts"])

@@ -34,6 +34,24 @@ def test_a_worker_is_several_processes_if_type_and_level_say_so(
     assert expected == plan_ranks(parse_model_config(yaml))
 
 
+@pytest.mark.parametrize(
+    ("yaml", "gpus", "expected"),
+    [
+        ({"handler": {"model_parallel": True}}, 0, None),
+        ({"handler": {"model_parallel": True}}, 1, None),
+        ({"handler": {"model_parallel": True}}, 4, RankPlan("tp", 4)),
+        ({"handler": {"model_parallel": True}, "parallelType": "pp"}, 4, RankPlan("pp", 4)),
+        ({"handler": {"model_parallel": True}, "parallelLevel": 2}, 4, RankPlan("tp", 2)),
+        ({"handler": {"model_parallel": False}}, 4, None),
+        ({"parallelType": "tp"}, 4, None),
+    ],
+)
+def test_model_parallel_alone_means_all_gpus(
+    yaml: dict[str, object], gpus: int, expected: RankPlan | None
+) -> None:
+    assert expected == plan_ranks(parse_model_config(yaml), gpus)
+
+
 def test_a_handler_of_kind_custom_starts_its_own_ranks() -> None:
     plan = plan_ranks(parse_model_config({"parallelType": "custom", "parallelLevel": 4}))
 

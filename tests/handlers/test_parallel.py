@@ -16,8 +16,9 @@ import transformers
 from tests import media_models, tiny_models
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.parallel import DIVISIBLE, PIPELINED
 from marserve.handlers.parallel.grid import Place, find_place
-from marserve.handlers.parallel.plans import find_plan
+from marserve.handlers.parallel.plans import PLANS, find_plan
 
 TOLERANCE = 1e-5
 SCRIPT = Path(__file__).parent / "ranks.py"
@@ -191,3 +192,8 @@ def test_ranks_that_cannot_be_arranged_are_refused(
 
     with pytest.raises(HandlerLoadError, match=message):
         find_place(kind, ranks)
+
+
+def test_packing_knows_the_models_that_can_be_divided() -> None:
+    assert set(PLANS) == set(DIVISIBLE)
+    assert {kind for kind, plan in PLANS.items() if plan.layers} == set(PIPELINED)
