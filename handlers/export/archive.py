@@ -19,7 +19,7 @@ from marserve.archiver.unpack import Archive, open_directory, unpack
 from marserve.handlers.context import Context
 from marserve.handlers.export import FLOAT32_ONLY, write_program
 from marserve.handlers.export.parity import TOLERANCES, Parity, compare
-from marserve.handlers.export.samples import read_samples, sample_batches
+from marserve.handlers.export.samples import own_samples, read_samples, sample_batches
 from marserve.handlers.export.subject import Subject
 from marserve.handlers.metrics import HandlerMetrics
 from marserve.handlers.pretrained import context_length
@@ -44,7 +44,7 @@ class ExportSpec:
         source: What the model is to be run from.
         quantization: As in ``handler.quantization``, or None.
         keep_weights: Whether the weights stay, which explanations need.
-        samples: Request bodies to compare on; None for some of our own.
+        samples: Request bodies to compare on; None for the archive's, or some of our own.
         tolerance: Largest relative difference; None for what fits the kind of numbers.
         archive_format: One of ``archiver.spec.FORMATS``; None to tell by the target's name.
         force: Whether an existing target is replaced.
@@ -74,8 +74,9 @@ def export_archive(spec: ExportSpec) -> Parity:
     """
     if spec.target.exists() and not spec.force:
         raise ArchiveError(f"{spec.target} already exists: give --force/-f to replace it")
-    bodies = None if spec.samples is None else read_samples(spec.samples)
     with opened(spec.archive) as archive, tempfile.TemporaryDirectory() as scratch:
+        samples = spec.samples or own_samples(archive.directory)
+        bodies = None if samples is None else read_samples(samples)
         config = exported_config(archive.config.raw, spec.source, spec.quantization)
         find_execution(parse_model_config(config), f"model{SUFFIXES[spec.source][0]}")
         eager = load_eager(archive, "float32" if spec.source in FLOAT32_ONLY else None)

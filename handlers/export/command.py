@@ -40,7 +40,8 @@ _SOURCES = [mode for mode in get_args(SaveMode) if mode != "pretrained"]
 @click.option(
     "--samples",
     type=_PATH,
-    help="Inputs to compare on: a text a line, or JSON.  [default: a few sentences]",
+    help="Inputs to compare on: a text a line, or JSON.  "
+    "[default: samples in the archive, or a few sentences]",
 )
 @click.option(
     "--tolerance", type=float, help="Largest relative difference.  [default: by kind of numbers]"

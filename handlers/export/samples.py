@@ -20,7 +20,14 @@ _SENTENCES = (
     " whom have waited since the morning, have stopped asking; Anna Berger sits on her case.",
 )
 _QUESTION = "Who waits for the train?"
+_NAMES = ("samples.txt", "samples.json", "sample_input.json", "sample_text.txt")
 _BATCH = 8  # long texts in large batches would take gigabytes
+
+
+def own_samples(directory: Path) -> Path | None:
+    """Returns the file of an unpacked archive that has samples of the model's inputs, if any."""
+    paths = (directory / name for name in _NAMES)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def read_samples(path: Path) -> list[Any]:

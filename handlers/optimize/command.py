@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,11 @@ _SHARED = (
         show_default=True,
         help="Most seconds to make or load one mode.",
     ),
+    click.option(
+        "--programs",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Keep the programs that are made in this directory, and find them there next time.",
+    ),
     click.option("--json", "json_file", type=_PATH, help="Write the report to this file."),
     click.option("--plot", "plot_file", type=_PATH, help="Draw the report into this PNG."),
 )
@@ -89,7 +95,7 @@ def benchmark(**flags: Any) -> None:
     """
     from marserve.handlers.optimize.study import Study
 
-    with Study(flags) as study:
+    with contextlib.closing(Study(flags)) as study:
         study.measure()
         study.tell()
     sys.exit(FAILED_STATUS if study.failed else 0)
@@ -125,7 +131,7 @@ def optimize(target: Target, output: Path | None, force: bool, **flags: Any) -> 
     if path.exists() and not force:
         raise ArchiveError(f"{path} already exists: give --force/-f to replace it")
     format_of(path)
-    with Study(flags) as study:
+    with contextlib.closing(Study(flags)) as study:
         study.measure()
         winner = study.choose(target)
         study.tell()

@@ -28,7 +28,6 @@ from marserve.handlers.optimize.report import Report, Result, Timing
 
 _ROUNDS = 3
 _PRODUCTS_S = 0.3
-_SAMPLE_NAMES = ("samples.txt", "samples.json", "sample_input.json", "sample_text.txt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,7 @@ class Plan:
 
     Args:
         cells: Shapes to time.
-        samples: The model's own inputs; None for those in the archive, or random tokens.
+        samples: The model's own inputs, as JSON; None for random tokens.
         seconds: To time each mode at each cell.
         threads: Compute threads of a mode.
         limit_s: Longest time to make or load a mode.
@@ -93,7 +92,7 @@ class Measurement:
 
     def _begin(self) -> Report:
         eager = self._eager()
-        samples = self._plan.samples or _own_samples(self._archive)
+        samples = self._plan.samples
         try:
             made = eager.ask(
                 "inputs",
@@ -150,7 +149,8 @@ class Measurement:
         }
         job.write_text(json.dumps(plain, default=str))
         trial = TrialProcess(job, self._plan.threads, self._plan.limit_s)
-        self._live[name] = self._stack.enter_context(trial)
+        self._stack.callback(trial.close)
+        self._live[name] = trial
         result.load_s, result.archive_mb = trial.load_s, size_mb(archive)
 
     def _compare(self, name: str, candidate: Candidate) -> None:
@@ -184,11 +184,6 @@ class Measurement:
 
     def _weigh(self, name: str) -> None:
         self._results[name].memory_mb = self._live[name].ask("memory")
-
-
-def _own_samples(archive: Archive) -> Path | None:
-    paths = (archive.directory / name for name in _SAMPLE_NAMES)
-    return next((path for path in paths if path.is_file()), None)
 
 
 def _machine(threads: int) -> dict[str, Any]:

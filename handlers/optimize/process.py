@@ -9,8 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from marserve.archiver.errors import MarserveError
 
@@ -75,17 +74,6 @@ class TrialProcess:
         self._process.wait()
         self._stdin.close()
         self._stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def _stdin(self) -> Any:

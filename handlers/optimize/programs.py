@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
+from marserve.archiver.digest import hash_file, hash_lines
 from marserve.archiver.unpack import Archive, open_directory, walk_files
+from marserve.handlers.cpu_features import cpu_features
 from marserve.handlers.optimize.candidates import Candidate
 from marserve.handlers.optimize.process import TrialError
 
 _COMMAND = "from marserve.archiver.cli import main; main()"
+_PACKAGES = ("marserve", "torch", "transformers", "onnx", "onnxruntime", "onnxscript", "openvino")
 _WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json")
 
 
@@ -19,16 +25,26 @@ class Programs:
 
     Args:
         archive: The unpacked original.
-        scratch: Where to put them.
+        directory: Where to put them; those of the same archive, samples and packages that are there
+            already are taken.
         keep_weights: Whether the weights stay beside a program.
         limit_s: Longest time that making one may take.
+        ranges: Inputs that int8 measures its ranges on; None for sentences of our own.
     """
 
-    def __init__(self, archive: Archive, scratch: Path, keep_weights: bool, limit_s: float) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        directory: Path,
+        keep_weights: bool,
+        limit_s: float,
+        ranges: Path | None = None,
+    ) -> None:
         self._archive = archive
-        self._scratch = scratch
-        self._flag = "--keep-weights" if keep_weights else "--drop-weights"
+        self._directory = directory
+        self._weights = "keep" if keep_weights else "drop"
         self._limit_s = limit_s
+        self._ranges = ranges
         self._made: dict[tuple[str, str | None], Archive | TrialError] = {}
 
     def archive_for(self, candidate: Candidate) -> Archive:
@@ -50,13 +66,27 @@ class Programs:
             raise made
         return made
 
+    @cached_property
+    def _origin(self) -> str:
+        """What a program depends on: another one of these is another program."""
+        files = [*walk_files(self._archive.directory)]
+        files += [("ranges", self._ranges)] if self._ranges else []
+        digests = [f"{name} {hash_file(path)}" for name, path in files]
+        packages = [f"{name} {version(name)}" for name in _PACKAGES if _is_installed(name)]
+        return hash_lines([*digests, *packages, *cpu_features(), self._weights])
+
     def _export(self, candidate: Candidate) -> Archive:
         if package := candidate.missing():
             raise TrialError(f"needs the package {package}, which is not installed")
-        target = self._scratch / f"{candidate.source}-{candidate.quantization or 'whole'}"
-        flags = ["--save-mode", candidate.source, "--output", str(target), self._flag]
+        kind = f"{candidate.source}-{candidate.quantization or 'whole'}"
+        target = self._directory / f"{kind}-{self._origin[:16]}"
+        if target.exists():
+            return open_directory(target)
+        flags = ["--save-mode", candidate.source, "--output", str(target)]
+        flags += [f"--{self._weights}-weights"]
         flags += ["--tolerance", "inf"]  # how near it comes is measured later, like for all modes
         flags += ["--quantization", candidate.quantization] if candidate.quantization else []
+        flags += ["--samples", str(self._ranges)] if self._ranges else []
         command = [sys.executable, "-c", _COMMAND, "export", str(self._archive.directory), *flags]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=self._limit_s)
@@ -79,6 +109,10 @@ def serialized_file(archive: Archive, candidate: Candidate) -> str | None:
 def size_mb(archive: Archive) -> float:
     """Returns the size of an archive's files."""
     return sum(path.stat().st_size for _, path in walk_files(archive.directory)) / 1e6
+
+
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
 
 
 def _reason(said: list[str]) -> str:

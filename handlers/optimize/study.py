@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 import torch
 
 from marserve.archiver.errors import ArchiveError
 from marserve.handlers.export.archive import opened
+from marserve.handlers.export.samples import own_samples
 from marserve.handlers.optimize import choose
 from marserve.handlers.optimize.accuracy import Tolerance
 from marserve.handlers.optimize.candidates import CANDIDATES, choose_candidates
@@ -24,6 +25,7 @@ from marserve.handlers.optimize.plot import check_plotting, plot
 from marserve.handlers.optimize.programs import Programs
 from marserve.handlers.optimize.report import Report
 from marserve.handlers.optimize.rewrite import rewrite
+from marserve.handlers.optimize.samples import divide
 
 
 class Study:
@@ -47,26 +49,27 @@ class Study:
         self._named = {*names}
         if flags["plot_file"]:
             check_plotting()
-        self._plan = _plan(flags)
+        plan = _plan(flags)
         with contextlib.ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="marserve-")))
             self._archive = stack.enter_context(opened(flags["archive"]))
             on_gpu = torch.cuda.is_available() and self._archive.config.device_type != "cpu"
             self._candidates = choose_candidates(names, flags["allow_quantized"], on_gpu)
-            keep = flags.get("keep_weights", True)
-            self._programs = Programs(self._archive, scratch, keep, flags["limit"])
+            own = own_samples(self._archive.directory)
+            samples = divide(flags["sample"] or own, scratch)
+            self._plan = replace(plan, samples=samples.compared)
+            self._programs = Programs(
+                self._archive,
+                flags["programs"] or scratch,
+                flags.get("keep_weights", True),
+                flags["limit"],
+                samples.ranges,
+            )
             self._scratch = scratch
             self._stack = stack.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Removes what was needed only meanwhile."""
         self._stack.close()
 
     @property
@@ -118,7 +121,6 @@ def _plan(flags: dict[str, Any]) -> Plan:
     more = {"threads": flags["threads"]} if flags["threads"] else {}
     return Plan(
         cells=cells,
-        samples=flags["sample"],
         seconds=flags["seconds"],
         limit_s=flags["limit"],
         tolerance=Tolerance(flags["tolerance"], flags["agreement"]),

@@ -9,12 +9,7 @@ from torch import Tensor
 
 from marserve.handlers.program_files import open_onnx
 from marserve.handlers.runners.base import Inputs, RunnerOptions
-from marserve.handlers.runners.program import (
-    ProgramRunner,
-    check_quantization,
-    known_names,
-    program_file,
-)
+from marserve.handlers.runners.program import ProgramRunner, known_names, open_program
 
 QUANTIZATION_KEY = "marserve.quantization"
 """Metadata of the file: what its weights were brought to, a value of ``handler.quantization``."""
@@ -72,7 +67,4 @@ def load(options: RunnerOptions) -> ProgramRunner:
         HandlerLoadError: If there is none, it is something else, or it has not the numbers that
             ``handler.quantization`` asks for.
     """
-    path = program_file(options, "onnx")
-    program = OnnxProgram(path, options)
-    check_quantization(program.quantization, options)
-    return ProgramRunner(program, options, torch.device("cpu"))
+    return open_program("onnx", OnnxProgram, options)

@@ -11,12 +11,7 @@ from torch import Tensor
 
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.runners.base import Inputs, RunnerOptions
-from marserve.handlers.runners.program import (
-    ProgramRunner,
-    check_quantization,
-    known_names,
-    program_file,
-)
+from marserve.handlers.runners.program import ProgramRunner, known_names, open_program
 
 QUANTIZATION_KEY = ["marserve", "quantization"]
 """Where the file's runtime information says what its weights were brought to."""
@@ -107,7 +102,4 @@ def load(options: RunnerOptions) -> ProgramRunner:
         HandlerLoadError: If there is none, it is something else, or it has not the numbers that
             ``handler.quantization`` asks for.
     """
-    path = program_file(options, "openvino")
-    program = OpenVinoProgram(path, options)
-    check_quantization(program.quantization, options)
-    return ProgramRunner(program, options, torch.device("cpu"))
+    return open_program("openvino", OpenVinoProgram, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -40,6 +40,15 @@ class Program(Protocol):
         Returns:
             The outputs in the model's order, with their names if they have any.
         """
+        ...
+
+
+class EngineProgram(Program, Protocol):
+    """A program of an engine of its own, whose file says what its numbers are."""
+
+    @property
+    def quantization(self) -> str | None:
+        """What the file says of its numbers; None if it says nothing."""
         ...
 
 
@@ -126,6 +135,22 @@ def program_file(options: RunnerOptions, source: SaveMode) -> Path:
     return options.directory / name
 
 
+def open_program(
+    source: SaveMode,
+    kind: Callable[[Path, RunnerOptions], EngineProgram],
+    options: RunnerOptions,
+) -> ProgramRunner:
+    """Opens the archive's file with an engine that takes and gives tensors on the CPU.
+
+    Raises:
+        HandlerLoadError: If there is none, it is something else, or it has not the numbers that
+            ``handler.quantization`` asks for.
+    """
+    program = kind(program_file(options, source), options)
+    _check_quantization(program.quantization, options)
+    return ProgramRunner(program, options, torch.device("cpu"))
+
+
 def known_names(
     found: Sequence[str], options: RunnerOptions, *, named: bool = True
 ) -> tuple[str, ...]:
@@ -150,7 +175,7 @@ def known_names(
     )
 
 
-def check_quantization(found: str | None, options: RunnerOptions) -> None:
+def _check_quantization(found: str | None, options: RunnerOptions) -> None:
     """Compares what a file says of its numbers with what was asked for.
 
     Args:

@@ -30,6 +30,7 @@ from marserve.handlers.optimize.process import TrialError, TrialProcess
 from marserve.handlers.optimize.programs import Programs
 from marserve.handlers.optimize.report import Report, Result, Timing
 from marserve.handlers.optimize.rewrite import REPORT_NAME, rewrite
+from marserve.handlers.optimize.samples import RANGES, divide
 from marserve.handlers.optimize.study import Study
 
 TASK = "sequence_classification"
@@ -189,6 +190,45 @@ def test_a_mode_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
     with pytest.raises(TrialError, match=r"job\.json"):
         TrialProcess(tmp_path / "job.json", 1, LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("given", "ranges", "compared"),
+    [
+        (3, (0, 3), (0, 3)),
+        (2 * RANGES - 1, (0, RANGES), (0, 2 * RANGES - 1)),
+        (2 * RANGES, (0, RANGES), (RANGES, 2 * RANGES)),
+        (3000, (0, RANGES), (RANGES, RANGES + 2000)),
+    ],
+)
+def test_ranges_are_measured_on_other_texts_than_answers_where_there_are_enough(
+    tmp_path: Path, given: int, ranges: tuple[int, int], compared: tuple[int, int]
+) -> None:
+    path, texts = tmp_path / "samples.txt", [f"text {at}" for at in range(given)]
+    path.write_text("\n".join(texts))
+    found = divide(path, tmp_path)
+
+    assert found.ranges
+    assert json.loads(found.ranges.read_text()) == texts[slice(*ranges)]
+    assert found.compared
+    assert json.loads(found.compared.read_text()) == texts[slice(*compared)]
+
+
+def test_programs_are_found_again_for_the_same_archive_and_samples(
+    archive: Path, tmp_path: Path
+) -> None:
+    original, kept, ranges = open_directory(archive), tmp_path / "kept", tmp_path / "ranges.txt"
+    mode = CANDIDATES["torchscript"]
+
+    def made(samples: Path | None = None, *, keep: bool = True) -> Path:
+        return Programs(original, kept, keep, LIMIT_S, samples).archive_for(mode).directory
+
+    first = made()
+    (first / "marked").touch()
+    assert (made() / "marked").is_file()
+    assert not (made(keep=False) / "marked").exists()
+    ranges.write_text("other texts")
+    assert not (made(ranges) / "marked").exists()
 
 
 def test_a_grid_of_real_tokens(tiny_model: TinyModel) -> None:
