@@ -1,0 +1,166 @@
+"""Runtimes written for MLServer, served unmodified from their folders by a real server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.running import Answer, Running, running
+
+FOLDERS = Path(__file__).resolve().parents[1] / "services" / "mlserver"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    for server in running(tmp_path_factory.mktemp("mlserver")):
+        shutil.copytree(FOLDERS, server.store / "runtimes")
+        doubling = server.store / "runtimes" / "doubling"
+        shutil.copytree(doubling, server.store / "doubling-v2")
+        settings = server.store / "doubling-v2" / "model-settings.json"
+        changed = json.loads(settings.read_text())
+        changed["parameters"] = {"version": "v0.2", "extra": {"factor": 3}}
+        settings.write_text(json.dumps(changed))
+        server.pack("echo", "echo")
+        yield server.start()
+
+
+def tensor(name: str, datatype: str, data: list[Any], shape: list[int], **more: Any) -> Any:
+    return {"name": name, "datatype": datatype, "shape": shape, "data": data, **more}
+
+
+def infer(server: Running, model: str, *inputs: Any, **more: Any) -> Answer:
+    body = json.dumps({"inputs": list(inputs), **more})
+    return server.ask("POST", f"/v2/models/{model}/infer", body)
+
+
+def outputs(answer: Answer) -> dict[str, Any]:
+    assert answer.status == 200, answer.text
+    return {each["name"]: each for each in answer.json["outputs"]}
+
+
+def test_versions_come_from_several_folders_of_one_name(server: Running) -> None:
+    asked = tensor("a", "FP32", [1, 2, 3, 4], [2, 2])
+
+    def of(version: str) -> Any:
+        answer = infer(server, f"doubling/versions/{version}", asked, id="7")
+        assert answer.json["id"] == "7"
+        assert answer.json["model_version"] == version
+        return outputs(answer)["a"]["data"]
+
+    assert of("v0.1") == [2, 4, 6, 8]
+    assert of("v0.2") == [3, 6, 9, 12]
+    assert server.ask("GET", "/v2/models/doubling").json["versions"] == ["v0.1", "v0.2"]
+
+
+def test_an_archive_and_folders_of_runtimes_are_in_one_store(server: Running) -> None:
+    assert server.predict("echo", "hello").status == 200
+    names = {m["modelName"] for m in server.manage("GET", "/models?limit=20").json["models"]}
+    assert names >= {"echo", "doubling", "codecs", "rows", "streaming", "waiting"}
+
+
+def test_one_bad_folder_stops_nothing_and_is_named(server: Running) -> None:
+    answer = infer(server, "failing", tensor("a", "FP32", [1], [1]))
+
+    assert answer.status == 503
+    assert "model-settings.json: $.implementation: 'failing.Nothing'" in answer.json["error"]
+    assert "failing has no Nothing" in answer.json["error"]
+
+
+def test_inputs_are_read_and_answers_written_as_type_hints_say(server: Running) -> None:
+    numbers = tensor("numbers", "FP32", [1, 2, 3, 4], [2, 2])
+    names = tensor("names", "BYTES", ["one", "two"], [2])
+    found = outputs(infer(server, "codecs", numbers, names))
+
+    assert found["output-0"]["data"] == [71, 72, 73, 74]
+    assert found["output-0"]["parameters"] == {"content_type": "np"}
+    assert found["output-1"]["data"] == ["ONE", "TWO"]
+    assert found["output-1"]["shape"] == [2, 1]
+    assert found["output-1"]["parameters"] == {"content_type": "str"}
+
+
+def test_the_runtime_s_own_errors_have_their_own_status(server: Running) -> None:
+    numbers = tensor("numbers", "FP32", [1, 2, 3, 4], [2, 2])
+    short = infer(server, "codecs", numbers, tensor("names", "BYTES", ["one"], [1]))
+    unknown = infer(server, "codecs", numbers, tensor("other", "BYTES", ["one"], [1]))
+
+    assert (short.status, short.json) == (400, {"error": "a name for each row, please"})
+    assert unknown.status == 400
+    assert "'other' was not found" in unknown.json["error"]
+
+
+def test_metrics_of_a_runtime_are_exposed(server: Running) -> None:
+    numbers = tensor("numbers", "FP32", [1, 2, 3, 4], [2, 2])
+    outputs(infer(server, "codecs", numbers, tensor("names", "BYTES", ["a", "b"], [2])))
+
+    lines = server.ask("GET", "/metrics", kind="metrics").text.splitlines()
+    counts = [line for line in lines if line.startswith("rows_seen_count")]
+    assert len(counts) == 1
+    assert 'ModelName="codecs"' in counts[0]
+
+
+def test_requests_run_at_the_same_time(server: Running) -> None:
+    asked = tensor("a", "INT32", [4], [1])
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: infer(server, "waiting", asked), range(4)))
+
+    assert [outputs(answer)["met"]["data"] for answer in answers] == [[4]] * 4
+
+
+def test_a_runtime_is_unloaded_when_it_is_served_no_more(server: Running) -> None:
+    server.manage("DELETE", "/models/waiting")
+
+    logs = server.root / "logs" / "model_log.log"
+    server.until(lambda: "waiting is unloaded" in logs.read_text(), "no word of unload")
+
+
+def test_joined_rows_are_cut_apart_and_errors_are_their_own(server: Running) -> None:
+    requests = [
+        [tensor("a", "FP32", [1, 2], [1, 2])],
+        [tensor("a", "FP32", [3, 4, 5, 6], [2, 2])],
+        [tensor("a", "FP32", [-1, 2], [1, 2])],
+        [tensor("a", "FP32", [7, 8, 9], [1, 3])],
+        [tensor("a", "FP32", [1, 1], [1, 2])],
+    ]
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(lambda r: infer(server, "rows", *r), requests))
+
+    failed = answers.pop(2)
+    found = [outputs(answer) for answer in answers]
+    assert [each["sum"]["data"] for each in found] == [[3], [7, 11], [24], [2]]
+    assert [each["sum"]["shape"] for each in found] == [[1, 1], [2, 1], [1, 1], [1, 1]]
+    assert failed.status == 500
+    assert failed.json["error"] == "Prediction failed: ValueError: there is a negative number"
+
+
+def test_rows_are_counted_not_requests(server: Running) -> None:
+    three = tensor("a", "FP32", [1, 2, 3], [3, 1])
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: outputs(infer(server, "rows", three)), range(6)))
+    together = [answer["together"]["data"][0] for answer in answers]
+
+    assert set(together) <= {3, 6}  # never more rows than max_batch_size
+    assert 6 in together
+
+
+def test_only_requested_outputs_are_answered(server: Running) -> None:
+    asked = tensor("a", "FP32", [1, 2], [1, 2])
+    found = outputs(infer(server, "rows", asked, outputs=[{"name": "sum"}]))
+
+    assert list(found) == ["sum"]
+
+
+def test_the_same_runtime_answers_torchserve_s_api(server: Running) -> None:
+    body = json.dumps({"inputs": [tensor("a", "FP32", [1, 2], [1, 2])]})
+    answer = server.ask(
+        "POST", "/predictions/doubling/v0.1", body, {"Content-Type": "application/json"}
+    )
+
+    assert answer.json["outputs"][0]["data"] == [2, 4]
+    refused = server.predict("doubling", "hello")
+    assert refused.status == 400
+    assert "expected a V2 inference request" in refused.message
