@@ -2,7 +2,9 @@
 
 No URL is allowed unless ``allowed_urls`` says so. A URL is brought into one form before it is
 compared, every redirect is compared again, and names that lead to link-local addresses (where
-clouds keep credentials) are refused on connecting, so that a name cannot change its mind.
+clouds keep credentials) or to this machine itself are refused on connecting, so that a name cannot
+change its mind. Other private addresses are where model stores are: a pattern that names them
+allows them.
 """
 
 from __future__ import annotations
@@ -185,15 +187,20 @@ async def _blocks(url: str, allowed: Sequence[re.Pattern[str]]) -> AsyncIterator
 
 
 async def _write(blocks: AsyncIterator[bytes], part: Path) -> str:
-    """Writes blocks to a new file; returns the sha256 in hex."""
+    """Writes blocks to a new file; returns the sha256 in hex.
+
+    There is no file until there is a first block: until all redirects and addresses are checked.
+    """
     digest, size = hashlib.sha256(), 0
+    block = await anext(blocks, b"")
     with await asyncio.to_thread(open, part, "xb") as out:
-        async for block in blocks:
+        while block:
             size += len(block)
             if size > MAX_BYTES:
                 raise DownloadFailed(f"The archive is larger than {MAX_BYTES} bytes.")
             digest.update(block)
             await asyncio.to_thread(out.write, block)
+            block = await anext(blocks, b"")
     return digest.hexdigest()
 
 
@@ -209,6 +216,10 @@ class _GuardedResolver(AbstractResolver):
         found = await self._inner.resolve(host, port, family)
         for each in found:
             _check_literal(each["host"])
+            if ipaddress.ip_address(each["host"].partition("%")[0]).is_loopback and not (
+                host == "localhost" or host.endswith(".localhost")
+            ):
+                raise ValueError(f"the name {host} stands for this machine itself")
         return found
 
     async def close(self) -> None:

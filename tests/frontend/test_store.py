@@ -246,6 +246,27 @@ async def test_redirects(make: MakeStore, root: Path, server: BaseTestServer) ->
     assert archive.manifest.model.model_name == "m"
 
 
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "2852039166"])
+async def test_what_a_name_stands_for_is_checked_before_anything_is_written(
+    make: MakeStore, root: Path, server: BaseTestServer, host: str
+) -> None:
+    """Numbers that are no addresses as such resolve to this machine, and to that of metadata."""
+    store, before = make(ANY_HTTP), root.stat().st_mtime_ns
+
+    with pytest.raises(DownloadFailed, match="Failed to download archive from"):
+        await store.fetch(f"http://{host}:{server.port}/m.mar")
+    assert root.stat().st_mtime_ns == before, "a file came and went"
+
+
+async def test_localhost_is_a_name_like_others(
+    make: MakeStore, root: Path, server: BaseTestServer
+) -> None:
+    store = make(re.compile("http://localhost:.*"))
+    archive = await store.fetch(f"http://localhost:{server.port}/m.mar")
+
+    assert archive.manifest.model.model_name == "m"
+
+
 async def test_failed_downloads_leave_nothing(
     make: MakeStore, root: Path, server: BaseTestServer
 ) -> None:
