@@ -1,1 +1,1 @@
-"""gRPC: TorchServe's services, on the same core as HTTP. Imported only where gRPC is served."""
+"""gRPC: TorchServe's services and V2, on the core of HTTP. Imported only where gRPC is served."""

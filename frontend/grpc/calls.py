@@ -1,39 +1,55 @@
-"""Calls being answered: what all of them have in common, whatever the service."""
+"""Methods made of functions: what all have in common, whatever the service."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import lru_cache, partial
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import grpc
 from google.protobuf.message import DecodeError
 
-from marserve.frontend.api.http import new_request_id
-from marserve.frontend.errors import BadRequest, InternalError, ServeError, ServiceUnavailable
-from marserve.frontend.grpc.statuses import AnswerFailed, code_of, number
+from marserve.frontend.errors import (
+    BadRequest,
+    InternalError,
+    ServeError,
+    ServiceUnavailable,
+)
+from marserve.frontend.grpc.call import Call
+from marserve.frontend.grpc.statuses import AnswerFailed, Status, code_of
+from marserve.frontend.grpc.talk import Talk
+from marserve.worker.wire import Buffer
 
 if TYPE_CHECKING:
     from marserve.frontend.api.exchange import Services
 
 _log = logging.getLogger(__name__)
 
-Context = Any
-"""A ``grpc.aio.ServicerContext``, whose types differ between the kinds of methods."""
-Work = Callable[[Any, Context, str], Awaitable[Any]]
-"""Answers a call, given the message or messages, the context and the request's id."""
+Work = Callable[[Any, Call, str], Awaitable[Any]]
+"""Answers a call, given the message or messages, the call and its request's id."""
 Codec = Callable[[Any], Any] | None
 """From or to bytes; None where a method takes or gives the bytes themselves."""
+Start = Callable[[Call, Buffer], None]
+"""Begins to answer a call, given the bytes of its message; raises what it cannot begin."""
 
-Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-"""A method as grpc wants it."""
-
-_CLIENT_GONE = 499
 _INTERNAL = "The server failed on this request; see its log for request"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method.
+
+    Args:
+        name: Its full name, such as ``/package.Service/Method``.
+        one: Whether it takes one message, rather than a stream of them.
+        start: Called with the message, when the client has sent all; with none for a stream.
+    """
+
+    name: str
+    one: bool
+    start: Start
 
 
 class Calls:
@@ -47,82 +63,94 @@ class Calls:
     def __init__(self, services: Services, strict: bool = False) -> None:
         self._services = services
         self._strict = strict
+        self.limit = min(services.config.max_request_size, 2**31 - 1)
+        self.receive_s = services.config.receive_timeout
+
+    def quick(self, name: str, start: Start) -> Method:
+        """Makes a method of one message in and one out that ``start`` answers without a task."""
+
+        def begin(call: Call, message: Buffer) -> None:
+            with self.failing(call):
+                start(call, message)
+
+        return Method(name, True, begin)
+
+    def talk(self, name: str, begin: Callable[[Call], Talk]) -> Method:
+        """Makes a method of many messages in and out that ``begin`` answers without a task."""
+
+        def start(call: Call, _message: Buffer) -> None:
+            call.listen(begin(call))
+
+        return Method(name, False, start)
 
     def unary(self, name: str, work: Work, decode: Codec, encode: Codec) -> Method:
         """Makes a method of one message in and one out, which ``work`` returns."""
-        handler = self._answered(name, work, partial(_one, decode))
-        return grpc.unary_unary_rpc_method_handler(handler, None, encode)
 
-    def stream(self, name: str, work: Work, decode: Codec, encode: Codec) -> Method:
-        """Makes a method of one message in; ``work`` writes those that go out to the context."""
-        handler = self._answered(name, work, partial(_one, decode))
-        return grpc.unary_stream_rpc_method_handler(handler, None, encode)
+        async def answer(call: Call, message: Buffer) -> None:
+            answered = await work(read(decode, message), call, call.id)
+            out = answered if encode is None else encode(answered)
+            call.finish((out,), len(out))
 
-    def duplex(self, name: str, work: Work, decode: Codec, encode: Codec) -> Method:
-        """Makes a method of many messages in; ``work`` writes those that go out to the context."""
-        handler = self._answered(name, work, partial(_each, decode))
-        return grpc.stream_stream_rpc_method_handler(handler, None, encode)
+        return Method(name, True, self._in_task(answer))
 
-    def refusal(self, name: str, error: ServeError) -> Method:
-        """Makes a method that answers with an error, before any message is read."""
+    def stream(self, name: str, work: Work, decode: Codec) -> Method:
+        """Makes a method of one message in; ``work`` writes those that go out to the call."""
 
-        async def refuse(_messages: Any, _context: Context, _id: str) -> None:
-            raise error
+        async def answer(call: Call, message: Buffer) -> None:
+            await work(read(decode, message), call, call.id)
+            call.close()
 
-        return self.duplex(name, refuse, None, None)
+        return Method(name, True, self._in_task(answer))
 
-    def _answered(
-        self, name: str, work: Work, decode: Callable[[Any], Any]
-    ) -> Callable[[Any, Context], Awaitable[Any]]:
-        async def answer(message: Any, context: Context) -> Any:
-            begun, id = perf_counter(), new_request_id()
-            status, code = _CLIENT_GONE, grpc.StatusCode.CANCELLED
-            try:
-                context.set_trailing_metadata((("x-request-id", id),))
-                answered = await work(decode(message), context, id)
-                status, code = 200, grpc.StatusCode.OK
-                return answered
-            except ServeError as error:
-                status, code = error.status, self._code(error)
-                await self._abort(context, id, code, error)
-            except asyncio.CancelledError:
-                raise  # the client is gone
-            except Exception:
-                if context.done():
-                    return None  # it went while an answer was written
-                _log.exception("request %s: %s failed", id, name)
-                status, code = 500, grpc.StatusCode.INTERNAL
-                await self._abort(context, id, code, InternalError(f"{_INTERNAL} {id}."))
-            finally:
-                self._record(name, context, status, code, perf_counter() - begun)
+    def duplex(self, name: str, work: Work, decode: Codec) -> Method:
+        """Makes a method of many messages in; ``work`` writes those that go out to the call."""
 
-        return answer
+        async def answer(call: Call, _message: Buffer) -> None:
+            await work(_each(decode, call), call, call.id)
+            call.close()
 
-    def _code(self, error: ServeError) -> grpc.StatusCode:
+        return Method(name, False, self._in_task(answer))
+
+    def code(self, error: ServeError) -> Status:
+        """Returns the status of an error."""
         own = not isinstance(error, AnswerFailed)
         if self._strict and own and (error.status == 404 or isinstance(error, ServiceUnavailable)):
-            return grpc.StatusCode.INTERNAL
+            return Status.INTERNAL
         return code_of(error)
 
-    async def _abort(
-        self, context: Context, id: str, code: grpc.StatusCode, error: ServeError
-    ) -> None:
-        extra = [("x-request-id", id)]
-        if error.retry_after_s is not None:
-            extra.append(("grpc-retry-pushback-ms", str(error.retry_after_s * 1000)))
-        await context.abort(code, error.message, tuple(extra))
-
-    def _record(
-        self, name: str, context: Context, status: int, code: grpc.StatusCode, seconds: float
-    ) -> None:
+    def record(self, call: Call, status: int, code: Status) -> None:
+        """Counts a call that has ended, and logs it."""
         self._services.telemetry.response(status)
-        remote = _remote(context.peer())
+        took_ms = (time.monotonic() - call.begun) * 1e3
         log = self._services.access_log
-        log.write(remote, "gRPC", name, "HTTP/2.0", number(code), seconds * 1e3)
+        log.write(call.remote, "gRPC", call.method.name, "HTTP/2.0", int(code), took_ms)
+
+    def _in_task(self, answer: Callable[[Call, Buffer], Awaitable[None]]) -> Start:
+        async def run(call: Call, message: Buffer) -> None:
+            with self.failing(call):
+                await answer(call, message)
+
+        return lambda call, message: call.work(run(call, message))
+
+    @contextmanager
+    def failing(self, call: Call) -> Iterator[None]:
+        """Turns errors into the end of a call; being cancelled is none, the client is gone then."""
+        try:
+            yield
+        except ServeError as error:
+            call.lose(error)
+        except Exception:
+            if call.alive:
+                _log.exception("request %s: %s failed", call.id, call.method.name)
+                call.lose(InternalError(f"{_INTERNAL} {call.id}."))
 
 
-def _one(decode: Codec, message: bytes) -> Any:
-    """Not left to grpc: what is no message is the client's mistake, and told so."""
+def read(decode: Codec, message: Buffer) -> Any:
+    """Returns what bytes stand for.
+
+    Raises:
+        BadRequest: If they are no such message: that is the client's mistake.
+    """
     if decode is None:
         return message
     try:
@@ -131,15 +159,6 @@ def _one(decode: Codec, message: bytes) -> Any:
         raise BadRequest(f"The {len(message)} bytes of the request are no such message.") from None
 
 
-async def _each(decode: Codec, messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _each(decode: Codec, messages: AsyncIterator[Buffer]) -> AsyncIterator[Any]:
     async for message in messages:
-        yield _one(decode, message)
-
-
-@lru_cache(1024)  # a connection has many calls
-def _remote(peer: str) -> str:
-    """The address of a peer without its port: from ``ipv4:10.0.0.1:50000``."""
-    kind, _, rest = peer.partition(":")
-    if not kind.startswith("ipv"):
-        return "unix"
-    return unquote(rest.rpartition(":")[0]).strip("[]")
+        yield read(decode, message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from marserve.frontend.api.http import new_request_id
 from marserve.frontend.errors import ServeError, ServiceUnavailable
-from marserve.frontend.grpc.calls import Context
+from marserve.frontend.grpc.call import Call
 from marserve.frontend.grpc.inference_pb2 import PredictionsRequest
 from marserve.frontend.grpc.messages import (
     encode_error,
@@ -46,14 +46,12 @@ class Conversation:
 
     Args:
         services: What it works with.
-        context: Of the call.
-        id: Of the call; each question has one of its own.
+        call: Each of its questions has an id of its own.
     """
 
-    def __init__(self, services: Services, context: Context, id: str) -> None:
+    def __init__(self, services: Services, call: Call) -> None:
         self._services = services
-        self._context = context
-        self._id = id
+        self._call = call
         self._lanes: dict[str, deque[_Question]] = {}
         self._places = asyncio.Semaphore(_MOST_UNANSWERED)
         self._writing = asyncio.Lock()
@@ -112,7 +110,7 @@ class Conversation:
             model = find_model(message, self._services.registry)
             request = request_of(
                 message,
-                self._context,
+                self._call,
                 new_request_id(),
                 question.pieces,
                 self._services.config,
@@ -132,7 +130,7 @@ class Conversation:
                 if question.error is not None:
                     raise question.error
                 async for body in question.pieces:
-                    await self._write(encode_prediction(body, question.message))
+                    await self._write(b"".join(encode_prediction(body, question.message)))
             except ServeError as error:
                 await self._write(encode_error(error, question.message))
             lane.popleft()
@@ -141,4 +139,4 @@ class Conversation:
 
     async def _write(self, message: bytes) -> None:
         async with self._writing:
-            await self._context.write(message)
+            await self._call.write(message)

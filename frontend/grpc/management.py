@@ -13,7 +13,8 @@ from marserve.frontend.api.management_calls import Done
 from marserve.frontend.api.management_requests import parse_page, parse_register, parse_scale
 from marserve.frontend.errors import BadRequest
 from marserve.frontend.grpc import management_pb2 as pb
-from marserve.frontend.grpc.calls import Calls, Context
+from marserve.frontend.grpc.call import Call
+from marserve.frontend.grpc.calls import Calls
 
 if TYPE_CHECKING:
     from marserve.frontend.api.exchange import Services
@@ -36,6 +37,7 @@ class ManagementService:
     def __init__(self, services: Services, calls: Calls) -> None:
         self._services = services
         self._registry = services.registry
+        self.calls = calls
         self._strict = services.config.compat == "strict"
         table: dict[str, tuple[Callable[[Any, str], Awaitable[str]], type[Message]]] = {
             "DescribeModel": (self._describe, pb.DescribeModelRequest),
@@ -104,8 +106,8 @@ class ManagementService:
 
 def _said(
     work: Callable[[Any, str], Awaitable[str]],
-) -> Callable[[Any, Context, str], Awaitable[pb.ManagementResponse]]:
-    async def answer(message: Any, _context: Context, id: str) -> pb.ManagementResponse:
+) -> Callable[[Any, Call, str], Awaitable[pb.ManagementResponse]]:
+    async def answer(message: Any, _call: Call, id: str) -> pb.ManagementResponse:
         return pb.ManagementResponse(msg=await work(message, id))
 
     return answer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from marserve.frontend.api.exchange import checked_name
 from marserve.frontend.errors import BadRequest, ServeError
+from marserve.frontend.grpc.call import Call
 from marserve.frontend.grpc.inference_pb2 import PredictionResponse, PredictionsRequest, Status
-from marserve.frontend.grpc.statuses import code_of, number
+from marserve.frontend.grpc.statuses import code_of
 from marserve.frontend.types import InferenceRequest, Sink
 from marserve.worker.wire import Buffer, Part
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from marserve.frontend.registry import Registry
 
 _PREDICTION, _SEQUENCE_ID = b"\x0a", b"\x12"  # number 1 and number 2, both of counted bytes
-_PRIVATE = frozenset({"authorization"})
 
 
 def find_model(message: PredictionsRequest, registry: Registry) -> Model:
@@ -33,18 +33,13 @@ def find_model(message: PredictionsRequest, registry: Registry) -> Model:
 
 
 def request_of(
-    message: PredictionsRequest, context: Any, id: str, sink: Sink, config: ServerConfig
+    message: PredictionsRequest, call: Call, id: str, sink: Sink, config: ServerConfig
 ) -> InferenceRequest:
     """Returns the request that a message stands for: an input is a part.
 
     The handler sees the call's metadata as headers, without the key where one is asked for.
     """
-    private = () if config.disable_token_authorization else _PRIVATE
-    headers: dict[str, str] = {
-        name: value
-        for name, value in context.invocation_metadata()
-        if name not in private and not name.endswith("-bin")
-    }
+    headers = dict(call.head.headers)
     headers["explain"], headers["url_path"] = "False", ""
     inputs = message.input
     parts: list[Part] = []
@@ -57,23 +52,23 @@ def request_of(
     for flag in (config.ts_header_key_sequence_start, config.ts_header_key_sequence_end):
         if flag in inputs:
             headers[flag] = inputs[flag].decode("latin-1")
-    remaining_s = context.time_remaining()
+    remaining_s = call.time_remaining()
     pinned = bool(message.model_version)
     return InferenceRequest(id, "predict", headers, parts, bodies, sink, remaining_s, pinned)
 
 
-def encode_prediction(body: Buffer, question: PredictionsRequest) -> bytes:
-    """Returns a ``PredictionResponse`` as bytes; a large body is copied once, not three times."""
+def encode_prediction(body: Buffer, question: PredictionsRequest) -> list[Buffer]:
+    """Returns a ``PredictionResponse`` in pieces that belong together; the body is not copied."""
     pieces: list[Buffer] = [_PREDICTION, _varint(len(body)), body] if len(body) else []
     if question.HasField("sequence_id"):
         sequence = question.sequence_id.encode()
         pieces += (_SEQUENCE_ID, _varint(len(sequence)), sequence)
-    return b"".join(pieces)
+    return pieces
 
 
 def encode_error(error: ServeError, question: PredictionsRequest) -> bytes:
     """Returns the ``PredictionResponse`` that says what failed."""
-    status = Status(code=number(code_of(error)), message=error.message)
+    status = Status(code=int(code_of(error)), message=error.message)
     answer = PredictionResponse(prediction=b"", status=status)
     if question.HasField("sequence_id"):
         answer.sequence_id = question.sequence_id

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Sequence
+import errno
+import ssl
 from typing import TYPE_CHECKING
 
-import grpc
-import grpc.aio
-
 from marserve.archiver.errors import ConfigError
+from marserve.frontend.api.admission import most_connections
 from marserve.frontend.grpc.calls import Calls
 from marserve.frontend.grpc.directory import Directory, Servicer
 from marserve.frontend.grpc.inference import InferenceService
 from marserve.frontend.grpc.management import ManagementService
+from marserve.frontend.grpc.open.inference import OpenInferenceService
+from marserve.frontend.http2.listener import Limits, Listener
 from marserve.frontend.sites import tls_context
 
 if TYPE_CHECKING:
     from marserve.frontend.api.exchange import Services
     from marserve.frontend.config import ServerConfig
 
-_log = logging.getLogger(__name__)
-
 _LAST_ANSWERS_S = 5.0
-_KEEPALIVE_MS = 60_000  # a client that is silent for so long is asked whether it is there
-_KEEPALIVE_ANSWER_MS = 20_000
-_LEAST_PING_MS = 5_000  # clients may ask that often themselves; grpc's own limit is five minutes
-
-Option = tuple[str, int]
+_BACKLOG = 1024
+_IN_USE = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
 
 
 def servicers(services: Services) -> dict[str, list[Servicer]]:
     """Returns the services of every address, ``inference`` and ``management``."""
     strict = services.config.compat == "strict"
+    calls = Calls(services)
     return {
-        "inference": [InferenceService(services, Calls(services, strict))],
-        "management": [ManagementService(services, Calls(services))],
+        "inference": [
+            InferenceService(services, Calls(services, strict)),
+            OpenInferenceService(services, calls),
+        ],
+        "management": [ManagementService(services, calls)],
     }
 
 
@@ -51,11 +50,13 @@ class GrpcServers:
         self._config = services.config
         self._servicers = servicers(services)
         calls = Calls(services)
-        self._directories = {
-            kind: Directory(listed, kind, services.auth, calls)
+        self._listeners = {
+            kind: Listener(
+                Directory(listed, kind, services.auth, calls), _limits(services.config, kind)
+            )
             for kind, listed in self._servicers.items()
         }
-        self._servers: list[grpc.aio.Server] = []
+        self._servers: list[asyncio.Server] = []
 
     async def bind(self) -> None:
         """Listens.
@@ -63,12 +64,8 @@ class GrpcServers:
         Raises:
             ConfigError: If that is not possible, naming address and key.
         """
-        for kind, directory in self._directories.items():
-            server = grpc.aio.server(options=_options(self._config, kind))
-            server.add_generic_rpc_handlers((directory,))
-            self._listen(server, kind)
-            await server.start()
-            self._servers.append(server)
+        for kind, listener in self._listeners.items():
+            self._servers.append(await self._listen(listener, kind))
 
     def drain(self) -> None:
         """The server stops: what was asked is answered, and long streams end after that."""
@@ -79,45 +76,40 @@ class GrpcServers:
     async def close(self) -> None:
         """Stops listening, lets the last answers out and closes all connections."""
         self.drain()
-        await asyncio.gather(*(server.stop(_LAST_ANSWERS_S) for server in self._servers))
+        for server in self._servers:
+            server.close()
+        listeners = self._listeners.values()
+        await asyncio.gather(*(listener.close(_LAST_ANSWERS_S) for listener in listeners))
 
-    def _listen(self, server: grpc.aio.Server, kind: str) -> None:
+    async def _listen(self, listener: Listener, kind: str) -> asyncio.Server:
         address = self._config.grpc_address(kind)
-        where = str(address).removeprefix(f"{address.scheme}://")
+        context = _tls(self._config) if self._config.enable_grpc_ssl else None
+        loop = asyncio.get_running_loop()
         try:
-            if self._config.enable_grpc_ssl:
-                server.add_secure_port(where, _credentials(self._config))
-            else:
-                server.add_insecure_port(where)
-        except RuntimeError:
+            return await loop.create_server(
+                listener, address.host, address.port, ssl=context, backlog=_BACKLOG
+            )
+        except OSError as error:
             key = f"grpc_{kind}_port"
             place = f"{self._config.sources[key]}: {key}"
             hint = f"give another {key} or grpc_{kind}_address, or set enable_grpc=false"
-            reason = f"{address} is in use by another program, or no address of this machine"
+            reason = f"{address} cannot be used: {error.strerror or error}"
+            if error.errno in _IN_USE:
+                reason = f"{address} is in use by another program, or no address of this machine"
             raise ConfigError(place, reason, hint) from None
 
 
-def _options(config: ServerConfig, kind: str) -> Sequence[Option]:
-    options = [
-        ("grpc.so_reuseport", 0),  # else two servers would share a port, and its calls
-        ("grpc.max_receive_message_length", min(config.max_request_size, 2**31 - 1)),
-        ("grpc.max_send_message_length", -1),  # max_response_size is looked after elsewhere
-        ("grpc.max_metadata_size", 16 << 10),
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_ANSWER_MS),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", _LEAST_PING_MS),
-    ]
-    for name in ("max_connection_age_ms", "max_connection_age_grace_ms"):
-        value = getattr(config, f"grpc_{kind}_{name}")
-        if value is not None:
-            options.append((f"grpc.{name}", min(value, 2**31 - 1)))
-    return options
+def _limits(config: ServerConfig, kind: str) -> Limits:
+    age_ms = getattr(config, f"grpc_{kind}_max_connection_age_ms")
+    grace_ms = getattr(config, f"grpc_{kind}_max_connection_age_grace_ms")
+    return Limits(
+        connections=most_connections(config.max_connections),
+        age_s=None if age_ms is None else age_ms / 1e3,
+        grace_s=None if grace_ms is None else grace_ms / 1e3,
+    )
 
 
-def _credentials(config: ServerConfig) -> grpc.ServerCredentials:
-    tls_context(config)  # says what is wrong with the files; grpc would only say that something is
-    certificate, key = config.certificate_file, config.private_key_file
-    assert certificate is not None  # noqa: S101  # config_checks has looked
-    assert key is not None  # noqa: S101
-    return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+def _tls(config: ServerConfig) -> ssl.SSLContext:
+    context = tls_context(config)
+    context.set_alpn_protocols(["h2"])
+    return context

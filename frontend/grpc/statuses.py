@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
-import grpc
+from enum import IntEnum
 
 from marserve.frontend.errors import InvalidKey, ServeError
 from marserve.frontend.types import Chunk
 
+
+class Status(IntEnum):
+    """How a call ended, as it stands on the wire; the words are gRPC's."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
 _CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.NOT_FOUND,
-    405: grpc.StatusCode.PERMISSION_DENIED,
-    409: grpc.StatusCode.ABORTED,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    416: grpc.StatusCode.OUT_OF_RANGE,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    499: grpc.StatusCode.CANCELLED,
-    501: grpc.StatusCode.UNIMPLEMENTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+    400: Status.INVALID_ARGUMENT,
+    401: Status.UNAUTHENTICATED,
+    403: Status.PERMISSION_DENIED,
+    404: Status.NOT_FOUND,
+    405: Status.PERMISSION_DENIED,
+    408: Status.DEADLINE_EXCEEDED,
+    409: Status.ABORTED,
+    413: Status.RESOURCE_EXHAUSTED,
+    416: Status.OUT_OF_RANGE,
+    429: Status.RESOURCE_EXHAUSTED,
+    499: Status.CANCELLED,
+    501: Status.UNIMPLEMENTED,
+    503: Status.UNAVAILABLE,
+    504: Status.DEADLINE_EXCEEDED,
 }
 
 _TRACEBACK_LIMIT = 3000  # clients take 8 KiB of metadata, the status message included
 
 
-def code_of(error: ServeError) -> grpc.StatusCode:
+def code_of(error: ServeError) -> Status:
     """Returns the status code of an error."""
     if isinstance(error, InvalidKey):
-        return grpc.StatusCode.PERMISSION_DENIED
+        return Status.PERMISSION_DENIED
     return code_of_status(error.status)
 
 
-def code_of_status(status: int) -> grpc.StatusCode:
+def code_of_status(status: int) -> Status:
     """Returns the status code that stands for an HTTP status from 400 on."""
     found = _CODES.get(status)
     if found is not None:
         return found
-    client = 400 <= status < 500
-    return grpc.StatusCode.FAILED_PRECONDITION if client else grpc.StatusCode.INTERNAL
+    return Status.FAILED_PRECONDITION if 400 <= status < 500 else Status.INTERNAL
 
 
-def number(code: grpc.StatusCode) -> int:
-    """Returns a status code as it stands on the wire."""
-    value: int = code.value[0]
-    return value
+class NoSuchMethod(ServeError):
+    """No service of this address has the method, or it takes no messages of that kind."""
+
+    status = 501
+    type = "NotImplementedException"
 
 
 class AnswerFailed(ServeError):
