@@ -16,11 +16,12 @@ from marserve.archiver.options import CompatCommand
 from marserve.frontend import control
 from marserve.frontend.check_command import check
 from marserve.frontend.config import describe_config, load_config
+from marserve.frontend.export_command import export
 from marserve.frontend.flags import MANY, server_options
 from marserve.frontend.names import command as install_names_command
 
 _CONTRACT = "0.12.0"
-_COMMANDS = {"check": check, "install-names": install_names_command}
+_COMMANDS = {"check": check, "export": export, "install-names": install_names_command}
 _ACTIONS = ("version", "start", "stop", "status", "print_config")
 
 
@@ -37,7 +38,9 @@ class _Serve(CompatCommand):
         return super().main(given, **extra)
 
 
-@click.command(cls=_Serve, many=MANY, epilog="Also: serve check PATH, serve install-names DIR.")
+@click.command(
+    cls=_Serve, many=MANY, epilog="Also: serve check PATH, serve export, serve install-names DIR."
+)
 @click.option("--version", "-v", is_flag=True, help="Print the version.")
 @click.option("--start", is_flag=True, help="Start the server; also without any action.")
 @click.option("--stop", is_flag=True, help="Stop it: accepted requests are answered first.")

@@ -1,0 +1,248 @@
+"""A Triton repository beside archives: Python models, calls between models, ensembles, control."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as client
+from tests.e2e.running import SERVICES, Running, running
+from tritonclient.utils import InferenceServerException
+
+ONES = np.ones((2, 3), np.float32)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    root = tmp_path_factory.mktemp("triton")
+    for server in running(root, properties="default_workers_per_model=1"):
+        shutil.copytree(SERVICES / "triton", server.store / "repository")
+        broken = server.store / "repository" / "broken"
+        broken.mkdir()
+        (broken / "config.pbtxt").write_text('backend: "python"\nmax_batch_sise: 3\n')
+        server.pack("doubling", "doubling")
+        yield server.start()
+
+
+@pytest.fixture(scope="module")
+def triton(server: Running) -> Iterator[client.InferenceServerClient]:
+    address = f"127.0.0.1:{server.ports['inference']}"
+    with client.InferenceServerClient(address, concurrency=8) as connected:
+        yield connected
+
+
+def tensor(name: str, values: Any) -> client.InferInput:
+    array = np.asarray(values)
+    words = {"float32": "FP32", "int32": "INT32", "int64": "INT64", "object": "BYTES"}
+    made = client.InferInput(name, list(array.shape), words[array.dtype.name])
+    made.set_data_from_numpy(array)
+    return made
+
+
+def add(triton: client.InferenceServerClient, a: Any, b: Any = ONES, **more: Any) -> Any:
+    return triton.infer("add", [tensor("A", a), tensor("B", b)], **more)
+
+
+def texts(*values: bytes) -> Any:
+    return np.array(values, dtype=object)
+
+
+def refusal(ask: Any) -> tuple[str, str]:
+    with pytest.raises(InferenceServerException) as caught:
+        ask()
+    return str(caught.value.status()), str(caught.value.message())
+
+
+def test_the_highest_version_answers_where_none_is_named(
+    triton: client.InferenceServerClient,
+) -> None:
+    answers = {version: add(triton, ONES, model_version=version) for version in ("", "1", "2")}
+
+    assert {"": "2", "1": "1", "2": "2"} == {
+        version: answer.get_response()["model_version"] for version, answer in answers.items()
+    }
+    assert np.all(answers["2"].as_numpy("SUM") == 4)
+    assert np.all(answers["1"].as_numpy("SUM") == 2)
+    assert np.all(answers["1"].as_numpy("DIFFERENCE") == 0)
+
+
+def test_the_metadata_is_that_of_the_configuration(triton: client.InferenceServerClient) -> None:
+    metadata = triton.get_model_metadata("add")
+
+    assert ["1", "2"] == sorted(metadata["versions"])
+    expected = [{"name": name, "datatype": "FP32", "shape": [-1, -1]} for name in ("A", "B")]
+    assert expected == [
+        {key: each[key] for key in ("name", "datatype", "shape")} for each in metadata["inputs"]
+    ]
+    config = triton.get_model_config("add")
+    assert (8, "python") == (config["max_batch_size"], config["backend"])
+    assert config["dynamic_batching"]["preferred_batch_size"] == [4, 8]
+
+
+def test_an_error_of_one_request_is_not_one_of_its_batch(
+    triton: client.InferenceServerClient,
+) -> None:
+    def result(asked: Any) -> Any:
+        try:
+            return asked.get_result().as_numpy("SUM")[0, 0]
+        except InferenceServerException as error:
+            return f"{error.status()} {error.message()}"
+
+    asked = [
+        triton.async_infer("add", [tensor("A", ONES * value), tensor("B", ONES)])
+        for value in (1, -1, 2, -2, 3, -1, 4, 5)
+    ]
+    found = [result(each) for each in asked]
+
+    assert [4, 6, 8, 10, 12] == [each for each in found if not isinstance(each, str)]
+    assert ["400 A may not be -1"] * 2 == [found[1], found[5]]
+    assert str(found[3]).startswith("500 ")
+    assert "ValueError: A may not be -2" in str(found[3])
+    assert "model.py" not in str(found[3])
+
+
+def test_a_request_is_checked_against_the_configuration(
+    triton: client.InferenceServerClient,
+) -> None:
+    nine = np.ones((9, 3), np.float32)
+    refusals = {
+        "missing": refusal(lambda: triton.infer("add", [tensor("A", ONES)])),
+        "unknown": refusal(
+            lambda: triton.infer("add", [tensor("A", ONES), tensor("C", ONES), tensor("B", ONES)])
+        ),
+        "datatype": refusal(lambda: add(triton, ONES.astype(np.int32))),
+        "rows": refusal(lambda: add(triton, nine, nine)),
+    }
+
+    assert {"400"} == {status for status, _ in refusals.values()}
+    assert "B" in refusals["missing"][1]
+    assert "C" in refusals["unknown"][1]
+    assert "A" in refusals["datatype"][1]
+    assert "8" in refusals["rows"][1]
+
+
+def test_what_a_model_sees_of_a_request(triton: client.InferenceServerClient) -> None:
+    answer = triton.infer(
+        "mixed",
+        [tensor("TEXT", texts(b"ab", b"cd")), tensor("TIMES", np.array([2], np.int32))],
+        request_id="77",
+        parameters={"threshold": 3},
+        outputs=[client.InferRequestedOutput("UPPER"), client.InferRequestedOutput("SEEN")],
+    )
+
+    assert [b"ABAB", b"CDCD"] == answer.as_numpy("UPPER").tolist()
+    assert answer.get_response()["id"] == "77"
+    assert answer.as_numpy("CLASSES") is None
+    assert {
+        "id": "77",
+        "outputs": ["SEEN", "UPPER"],
+        "parameters": {"threshold": 3},
+        "correlation": 0,
+        "shape": [],
+        "cancelled": False,
+    } == json.loads(answer.as_numpy("SEEN")[0])
+
+
+def test_an_optional_input_and_classes_with_labels(triton: client.InferenceServerClient) -> None:
+    wanted = [client.InferRequestedOutput("CLASSES", class_count=2)]
+
+    answer = triton.infer("mixed", [tensor("TEXT", texts(b"x"))], outputs=wanted)
+
+    assert [b"0.700000:1:dog", b"0.200000:2:owl"] == answer.as_numpy("CLASSES").tolist()
+
+
+def test_a_model_asks_other_models(triton: client.InferenceServerClient) -> None:
+    def ask(name: bytes) -> Any:
+        inputs = [tensor("A", ONES), tensor("B", ONES), tensor("MODEL", texts(name))]
+        return triton.infer("bls", inputs)
+
+    assert np.all(ask(b"add").as_numpy("OUT") == 16)
+    assert np.all(ask(b"ready?").as_numpy("OUT") == 16)
+    status, text = refusal(lambda: ask(b"nobody"))
+    assert (status, "nobody" in text) == ("404", True)
+    assert np.all(ask(b"add").as_numpy("OUT") == 16)
+
+
+def test_a_model_completes_its_configuration(triton: client.InferenceServerClient) -> None:
+    config = triton.get_model_config("completing")
+    answer = triton.infer("completing", [tensor("X", np.ones((3, 2), np.int64))])
+
+    assert (4, {"X"}) == (config["max_batch_size"], {each["name"] for each in config["input"]})
+    assert [[2], [2], [2]] == answer.as_numpy("Y").tolist()
+
+
+def test_an_ensemble_leads_tensors_through_its_steps(
+    triton: client.InferenceServerClient,
+) -> None:
+    def ask(x: Any) -> Any:
+        return triton.infer("ens_pipeline", [tensor("X", x), tensor("Y", ONES)])
+
+    answer = ask(ONES * 3)
+    assert np.all(answer.as_numpy("TOTAL") == (3 + 1 + 1) * 2)
+    assert np.all(answer.as_numpy("GAP") == 2)
+    assert triton.get_model_metadata("ens_pipeline")["platform"] == "ensemble"
+    status, text = refusal(lambda: ask(-ONES))
+    assert (status, text) == ("400", "in ensemble 'ens_pipeline', step 'add': A may not be -1")
+
+
+def test_answers_are_kept_by_all_that_they_depend_on(triton: client.InferenceServerClient) -> None:
+    def ask(value: int, **more: Any) -> int:
+        answer = triton.infer("counter", [tensor("X", np.array([value], np.int32))], **more)
+        return int(answer.as_numpy("CALLS")[0])
+
+    first = ask(1, request_id="a")
+    assert ask(1, request_id="b") == first
+    assert ask(2) == first + 1
+    assert ask(1, parameters={"other": 1}) == first + 2
+    assert ask(1) == first
+
+
+def test_a_decoupled_model_streams(server: Running) -> None:
+    answer = server.ask("POST", "/v2/models/decoupled/generate_stream", '{"COUNT": [3]}')
+
+    events = [json.loads(line[5:]) for line in answer.text.splitlines() if line.startswith("data:")]
+    assert [0, 1, 2] == [event["NUMBER"] for event in events]
+
+
+def test_an_archive_beside_the_repository_and_a_model_that_is_wrong(
+    server: Running, triton: client.InferenceServerClient
+) -> None:
+    assert triton.is_model_ready("doubling")
+    text = "config.pbtxt: line 2: max_batch_sise: unknown key (did you mean max_batch_size?)"
+    assert text in server.console
+
+
+def test_models_are_unloaded_with_their_dependents_and_loaded_again(
+    triton: client.InferenceServerClient,
+) -> None:
+    triton.unload_model("ens_pipeline", unload_dependents=True)
+    assert not triton.is_model_ready("ens_pipeline")
+    assert not triton.is_model_ready("add")
+
+    triton.load_model("ens_pipeline")  # its step comes with it
+    assert triton.is_model_ready("ens_pipeline")
+    assert add(triton, ONES).get_response()["model_version"] == "2"
+
+    changed = {**triton.get_model_config("add"), "parameters": {"offset": {"string_value": "10"}}}
+    triton.load_model("add", config=json.dumps(changed))
+    assert np.all(add(triton, ONES, model_version="1").as_numpy("SUM") == 12)
+    triton.load_model("add")
+    assert np.all(add(triton, ONES, model_version="1").as_numpy("SUM") == 2)
+
+    status, text = refusal(lambda: triton.load_model("broken"))
+    assert (status, "max_batch_sise" in text) == ("400", True)
+
+
+def test_finalize_is_called_when_the_server_stops(tmp_path: Path) -> None:
+    for server in running(tmp_path):
+        shutil.copytree(SERVICES / "triton" / "mixed", server.store / "mixed")
+        server.start()
+        assert "mixed begins" in server.console
+        server.stop()
+
+        assert "mixed ends" in server.console
