@@ -1,6 +1,7 @@
-"""A load client for gRPC that costs little: one prepared call, replayed over HTTP/2 from raw sockets.
+"""A load client for gRPC that costs little: one prepared call, replayed over HTTP/2.
 
-    python benchmarks/grpc_load.py HOST:PORT /package.Service/Method FILE [--connections 1] [--streams 1] [--seconds 3]
+    python benchmarks/grpc_load.py HOST:PORT /package.Service/Method FILE
+        [--connections 1] [--streams 1] [--seconds 3]
 
 FILE holds the message. What it sends are the frames that a gRPC client sends from its second call
 on: fields that both sides have in their tables, and the message. Every answer must be a message of
@@ -57,7 +58,8 @@ class Result:
         ordered = sorted(self.latencies_s)
         pick = [ordered[int(len(ordered) * share)] * 1e6 for share in (0.5, 0.99)]
         rate = self.calls / self.seconds
-        return f"{rate:9.0f}/s  p50 {pick[0]:7.0f} us  p99 {pick[1]:7.0f} us  failed {self.failures}"
+        times = f"p50 {pick[0]:7.0f} us  p99 {pick[1]:7.0f} us"
+        return f"{rate:9.0f}/s  {times}  failed {self.failures}"
 
 
 class Connection(asyncio.Protocol):
@@ -98,7 +100,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         settings = struct.pack(">HI", 4, OPEN_WINDOW)
         grow = struct.pack(">I", OPEN_WINDOW - 65535)
-        transport.write(PREFACE + frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, grow))
+        begin = frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, grow)
+        transport.write(PREFACE + begin)
 
     def start(self) -> None:
         """Opens the streams."""
