@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from marserve.frontend.instruments import Distribution, Family, OnChange, Value, safe_name
 from marserve.frontend.metrics_config import MetricSpec, load_metrics_config
-from marserve.frontend.metrics_log import MetricsLog
+from marserve.frontend.metrics_log import UNITS, MetricsLog
 from marserve.frontend.stages import STAGES, StageMetrics
 from marserve.worker import wire
 
@@ -234,7 +234,8 @@ class Telemetry:
             self._complain(sample.name, f"model {model_name}: metric {sample.name} {text}: dropped")
             return None
         labels = _with_host([label for label, _ in sample.dimensions])
-        spec = MetricSpec(sample.name, sample.kind, sample.unit, labels)
+        unit = UNITS.get(sample.unit, sample.unit)
+        spec = MetricSpec(sample.name, sample.kind, unit, labels)
         family = self._model[sample.kind, sample.name] = self._family(spec, labels, watch=False)
         return family
 

@@ -15,7 +15,8 @@ from marserve.worker import wire
 INTERVAL_S = 0.5
 MAX_BYTES, KEPT_FILES = 100 << 20, 5
 
-_UNITS = {
+# How units are written out where a handler says them.
+UNITS = {
     "ms": "Milliseconds",
     "s": "Seconds",
     "percent": "Percent",
@@ -51,7 +52,7 @@ class MetricsLog:
     def model(self, sample: wire.Sample, host: str) -> None:
         """Takes a value that a handler reported."""
         dimensions = ",".join(f"{name}:{value}" for name, value in sample.dimensions)
-        unit = _UNITS.get(sample.unit, sample.unit)
+        unit = UNITS.get(sample.unit, sample.unit)
         ids = sample.request_ids or "null"
         head = f"{sample.name}.{unit}:{sample.value}|#{dimensions}"
         self._model.write(f"{head}|#hostname:{host},requestID:{ids},timestamp:{int(time.time())}")

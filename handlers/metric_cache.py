@@ -158,8 +158,8 @@ class MetricCache:
 
     def drain(self) -> list[Values]:
         """Returns and forgets what was reported since the last call."""
-        if self.store:
-            emitted, self.store = self.store, []
+        if emitted := self.store[:]:
+            del self.store[: len(emitted)]  # in place: the contexts of other requests share it
             self.emit(emitted)
         waiting = self._waiting
         if not waiting:

@@ -81,6 +81,9 @@ class Concurrent:
 
     async def _answer(self, request: Request, body: bytearray) -> None:
         context = copy.copy(self._context)
+        if context.metrics is not None:
+            context.metrics.set_request_ids(request.id)  # for what a handler has kept of it
+            context.metrics = copy.copy(context.metrics)  # the ids of this request, all else shared
         executor = self._make_executor(context)
         begin = asyncio.get_running_loop().time()
         try:

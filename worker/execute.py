@@ -106,7 +106,10 @@ class Executor:
         """Makes these the batch that the context speaks of."""
         self._batch = requests
         headers = [_headers(r) for r in requests]
-        self._context.begin([r.id for r in requests], headers, self._stream)
+        ids = [r.id for r in requests]
+        self._context.begin(ids, headers, self._stream)
+        if self._context.metrics is not None:
+            self._context.metrics.set_request_ids(",".join(ids))
 
     def answers(self, results: Any) -> list[Answer]:
         """Returns the last chunk of each answer of the batch begun.

@@ -157,7 +157,6 @@ class Loop:
             requests, body, answers = self._begun(requests, body)
         begin = time.perf_counter()
         if requests:
-            self._metrics.set_request_ids(",".join(r.id for r in requests))
             self._requests = requests
             answers += self._executor.run(requests, body)
         self._answer(answers, time.perf_counter() - begin)
