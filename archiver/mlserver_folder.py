@@ -77,6 +77,18 @@ def server_notices(store: Path) -> list[str]:
         return [str(error)]
 
 
+def rank(archive: Archive) -> tuple[bool, bool, int, str]:
+    """Returns what orders the versions of a model; the last one answers where none is named.
+
+    That is the one without a version, else the highest number, else the greatest text.
+    """
+    section: dict[str, Any] = archive.config.raw.get(SECTION) or {}
+    given = (section.get("parameters") or {}).get("version")
+    text = str(given or "")
+    number = text.isdecimal()
+    return given is None, number, int(text) if number else 0, text
+
+
 def _declared(raw: dict[str, Any]) -> Signature | None:
     """MLServer compares no request with its declarations, so clients may differ from them."""
     inputs, outputs = (tensor_specs(raw, key, MODEL_FILE) for key in ("inputs", "outputs"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marserve.archiver.errors import MarserveError
+from marserve.archiver.mlserver_folder import SECTION, rank
 from marserve.archiver.triton_config import completed
 from marserve.archiver.triton_folder import KEY, reconfigured
 from marserve.archiver.unpack import walk_files
@@ -107,9 +108,13 @@ class Repository:
             self._poller.cancel()
 
     def settle_defaults(self) -> None:
-        """Lets the highest version of each of Triton's models answer where none is named."""
+        """Lets the version answer where none is named that would in the model's own server."""
         for model in self._registry.default_models():
             versions = self._registry.versions(model.name)
+            if all(SECTION in each.archive.config.raw for each in versions):
+                preferred = max(versions, key=lambda each: rank(each.archive)).version
+                if preferred != model.version:
+                    self._registry.set_default(model.name, preferred)
             if all(KEY in each.archive.config.raw for each in versions):
                 highest = max((each.version for each in versions), key=int)
                 if highest != model.version:

@@ -18,6 +18,8 @@ from marserve.handlers.mlserver.types import (
 )
 from marserve.handlers.mlserver.uris import generate_uuid
 
+_OF_THE_CALLER = {"headers", "binary_data_output", "binary_data", "priority", "timeout"}
+
 
 def rows_of(request: InferenceRequest) -> int | None:
     """Returns how many rows a request has; None if its inputs do not agree, or have none."""
@@ -107,8 +109,10 @@ def _key(request: InferenceRequest) -> str:
 
 
 def _shown(parameters: Parameters | None) -> dict[str, Any]:
-    """Headers are of the caller and not of the question."""
-    return {} if parameters is None else parameters.model_dump(exclude={"headers"})
+    """Some are of the caller and not of the question."""
+    if parameters is None:
+        return {}
+    return parameters.model_dump(exclude=_OF_THE_CALLER, exclude_none=True)
 
 
 def _named(inputs: Sequence[RequestInput], name: str) -> RequestInput:

@@ -196,7 +196,7 @@ def _keep(thing: Any, value: Any) -> None:
 def _same(known: Any, hint: Any) -> bool:
     if known is type(None):
         return False
-    if known == hint:
+    if known == hint or (known is typing.get_origin(hint) and isinstance(known, type)):
         return True
     here, there = typing.get_origin(known), typing.get_origin(hint)
     if here is None or here is not there:

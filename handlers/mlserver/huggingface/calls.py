@@ -12,6 +12,7 @@ from marserve.handlers.mlserver.model import MLModel
 from marserve.handlers.mlserver.types import InferenceRequest, RequestInput
 
 _REFUSED = ("num_workers",)
+_MAIN_NAMES = ("inputs", "images", "image", "text_inputs", "sequences", "audio", "text", "X")
 _MEDIA_NAMES = ("images", "image", "inputs", "args", "array_inputs")
 
 
@@ -65,6 +66,24 @@ def call_of_body(value: Any, media: str | None) -> Call:
             named |= {name: _files(each, media, name) for name, each in found.items()}
         return checked(Call([], named))
     return Call([_files(value, media, "body") if media is not None else _text(value)])
+
+
+def positional(call: Call, first: str) -> Call:
+    """Returns a call whose main argument has no name, if it was given under another one.
+
+    What a pipeline calls its main argument has changed between versions of transformers.
+
+    Args:
+        call: As the request has it.
+        first: What this version calls it.
+    """
+    if call.args or first in call.named:
+        return call
+    name = next((name for name in _MAIN_NAMES if name in call.named), None)
+    if name is None:
+        return call
+    rest = {key: value for key, value in call.named.items() if key != name}
+    return Call([call.named[name]], rest)
 
 
 def checked(call: Call) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from transformers.pipelines.base import PipelineException
 
 from marserve.handlers.errors import RequestError
 from marserve.handlers.mlserver.huggingface.building import build_pipeline, media_of, task_of
-from marserve.handlers.mlserver.huggingface.calls import Call, call_of, call_of_body
+from marserve.handlers.mlserver.huggingface.calls import Call, call_of, call_of_body, positional
 from marserve.handlers.mlserver.huggingface.codecs import JsonListCodec
 from marserve.handlers.mlserver.model import MLModel
 from marserve.handlers.mlserver.types import InferenceRequest, InferenceResponse
@@ -41,6 +42,8 @@ class HuggingFaceRuntime(MLModel):
         uri = parameters.uri if parameters is not None else None
         self._media = media_of(task_of(extra))
         self._pipeline = build_pipeline(extra, uri, directory, int(rows))
+        taken = list(inspect.signature(type(self._pipeline).__call__).parameters)
+        self._first = taken[1] if len(taken) > 1 else ""
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -67,7 +70,8 @@ class HuggingFaceRuntime(MLModel):
     def from_body(self, value: Any) -> InferenceRequest:
         """Returns the request that a plain body stands for."""
         request = InferenceRequest(inputs=[])
-        request.__dict__ |= {"_call": call_of_body(value, self._media), "_from_body": True}
+        call = positional(call_of_body(value, self._media), self._first)
+        request.__dict__ |= {"_call": call, "_from_body": True}
         return request
 
     def to_body(self, response: InferenceResponse) -> Any:
@@ -79,7 +83,7 @@ class HuggingFaceRuntime(MLModel):
         if call is not None:
             return call
         try:
-            return call_of(self, request, self._media)
+            return positional(call_of(self, request, self._media), self._first)
         except RequestError as error:
             return error
 
