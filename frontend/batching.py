@@ -3,9 +3,11 @@
 A batch is cut when a worker can take one. A full batch goes at once. A partial batch waits only
 while company is still arriving: at most ``max_delay_s`` after its oldest request came, and at most
 a twentieth of that after its newest. So the delay is an upper bound that a lone request hardly
-pays, while requests that come in one burst still share a batch. Both count from when the worker was
-free, if that was later: the callers of the batch that it has just answered may ask again at once,
-and so keep the company of those who waited for it.
+pays, while requests that come in one burst still share a batch.
+
+After a batch, those who were just answered may ask again at once. So many, and those who waited,
+are hoped for: with all of them there, the batch goes without any wait; until then it waits up to a
+quarter of the delay after the newest one, all counted from when the worker was free.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from marserve.frontend.priorities import Levels
 from marserve.frontend.types import InferenceRequest
 
 _LULL = 0.05  # of max_delay_s: no arrival for that long, and the burst is over
+_PATIENCE = 0.25  # of max_delay_s: likewise, while those just answered are hoped for
 
 
 class BatchQueue:
@@ -38,6 +41,8 @@ class BatchQueue:
         self._waiting: deque[InferenceRequest] | Levels = self._line(())
         self._more_rows = 0  # than requests that wait
         self._newest_at = 0.0
+        self._freed_at = float("-inf")
+        self._hoped = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -92,15 +97,22 @@ class BatchQueue:
         """Tells whether a whole batch is waiting, so that nothing is gained by waiting longer."""
         return self.rows >= self.batch_size
 
-    def cut(
-        self, now: float, most: int | None = None, free_since: float = 0.0
-    ) -> list[InferenceRequest]:
+    def freed(self, now: float, answered: int) -> None:
+        """Notes that a worker has nothing more to do.
+
+        Args:
+            now: On the caller's clock.
+            answered: Rows of the batch that it has just answered.
+        """
+        self._freed_at = now
+        self._hoped = min(self.batch_size, self.rows + answered)
+
+    def cut(self, now: float, most: int | None = None) -> list[InferenceRequest]:
         """Returns the batch that should run now if a worker is free; empty if it is too early.
 
         Args:
             now: On the caller's clock.
             most: Takes no more rows than these; None for a whole batch.
-            free_since: When the worker was done with its last batch.
 
         All requests of a batch have the same command. ``describe`` runs alone, and so does a
         request whose worker died: if it was the cause, it takes no other with it.
@@ -108,7 +120,7 @@ class BatchQueue:
         waiting = self._waiting
         while waiting and waiting[0].cancelled:
             self._take()
-        if not waiting or (not self.full() and now < self.due(free_since)):
+        if not waiting or (not self.full() and now < self.due()):
             return []
         first = self._take()
         batch = [first]
@@ -125,20 +137,19 @@ class BatchQueue:
                 self._take()
         return batch
 
-    def due(self, free_since: float = 0.0) -> float:
-        """Returns when a partial batch should go, on the caller's clock; infinite if none waits.
-
-        Args:
-            free_since: When the worker was done with its last batch.
-        """
+    def due(self) -> float:
+        """Returns when a partial batch should go, on the caller's clock; infinite if none waits."""
         if not self._waiting:
             return float("inf")
-        if self.batch_size == 1 or self.max_delay_s <= 0:
+        delay_s, newest_at = self.max_delay_s, self._newest_at
+        if self.batch_size == 1 or delay_s <= 0:
             return 0.0
-        return min(
-            max(self.oldest_at, free_since) + self.max_delay_s,
-            max(self._newest_at, free_since) + self.max_delay_s * _LULL,
-        )
+        if newest_at > self._freed_at + delay_s:  # nothing to do with the last batch
+            return min(self.oldest_at + delay_s, newest_at + delay_s * _LULL)
+        if self.rows >= self._hoped:
+            return newest_at
+        begin = max(self.oldest_at, self._freed_at)
+        return min(begin + delay_s, max(newest_at, self._freed_at) + delay_s * _PATIENCE)
 
     def expired(self, now: float) -> list[InferenceRequest]:
         """Removes and returns the requests whose deadline has passed."""

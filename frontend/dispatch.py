@@ -38,7 +38,7 @@ class Dispatcher:
             if free[-1].stopping:
                 free.pop()  # it has just died
                 continue
-            batch = queue.cut(now, free[-1].room, self._free_since())
+            batch = queue.cut(now, free[-1].room)
             if not batch:
                 break
             worker = free.pop()  # first: it may have answered when send returns
@@ -48,13 +48,9 @@ class Dispatcher:
         if not queue:
             return
         if free:
-            self._wake_at(queue.due(self._free_since()), now)
+            self._wake_at(queue.due(), now)
         elif queue.full():
             self._send_ahead(now)
-
-    def _free_since(self) -> float:
-        """When the first of the free workers was done with its last batch."""
-        return min(worker.idle_since for worker in self.free)
 
     def offer(self, worker: Worker) -> None:
         """Notes that a worker may have room; those that run many at a time take turns."""

@@ -154,6 +154,8 @@ class Model:
     def worker_free(self, worker: Worker) -> None:
         """A batch is done; the worker takes the next one if there is one."""
         if not worker.stopping:
+            if not worker.busy:
+                self.queue.freed(worker.idle_since, worker.answered)
             self._dispatcher.offer(worker)
             if self.queue:
                 self._dispatcher.run(time.monotonic())

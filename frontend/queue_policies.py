@@ -49,13 +49,11 @@ class PolicyQueue(BatchQueue):
         rows = self.rows
         return rows >= self.batch_size or any(rows >= size for size in self._preferred)
 
-    def due(self, free_since: float = 0.0) -> float:
+    def due(self) -> float:
         """Returns when a partial batch should go, on the caller's clock; infinite if none waits."""
         return self.oldest_at + self.max_delay_s
 
-    def cut(
-        self, now: float, most: int | None = None, free_since: float = 0.0
-    ) -> list[InferenceRequest]:
+    def cut(self, now: float, most: int | None = None) -> list[InferenceRequest]:
         """Returns the batch that should run now if a worker is free; empty if it is too early."""
         if self._limited:
             self._sort_out(now)
@@ -63,7 +61,7 @@ class PolicyQueue(BatchQueue):
         size = next((size for size in self._preferred if size <= rows), None)
         if size is not None:
             most = size if most is None else min(size, most)
-        return super().cut(now, most, free_since)
+        return super().cut(now, most)
 
     def expired(self, now: float) -> list[InferenceRequest]:
         """Removes and returns the requests whose time is over."""

@@ -116,12 +116,11 @@ class SequenceQueue:
         sequence.closed = _says(request, self._settings.end)
         return True
 
+    def freed(self, now: float, answered: int) -> None:
+        """Nobody is hoped for."""
+
     def cut(
-        self,
-        now: float,
-        most: int | None = None,
-        free_since: float = 0.0,
-        worker: Worker | None = None,
+        self, now: float, most: int | None = None, worker: Worker | None = None
     ) -> list[InferenceRequest]:
         """Returns what a worker should run now: at most one request of each of its sequences."""
         size = self.batch_size if most is None else min(most, self.batch_size)
@@ -185,7 +184,7 @@ class SequenceQueue:
         """Nothing is sent ahead."""
         return False
 
-    def due(self, free_since: float = 0.0) -> float:
+    def due(self) -> float:
         """Nothing waits for company."""
         return 0.0
 

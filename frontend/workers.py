@@ -76,6 +76,7 @@ class Worker(asyncio.BufferedProtocol):
         self.ready = False
         self.stopping = False
         self.idle_since = 0.0
+        self.answered = 0  # rows of its last batch
         self._handler_s = 0.0
         self._greeted = False
         self.served = 0
@@ -330,5 +331,6 @@ class Worker(asyncio.BufferedProtocol):
         self._owner.batch_done(batch.requests, took, self._handler_s)
         if not self._in_flight.batches:
             self.idle_since = now
+            self.answered = sum(request.rows for request in batch.requests)
             self._idle.set()
         self._owner.worker_free(self)

@@ -44,25 +44,44 @@ def test_company_is_waited_for_up_to_the_delay() -> None:
     assert len(queue.cut(1.0)) == 33
 
 
-def test_who_waited_for_the_worker_waits_for_those_it_has_just_answered() -> None:
-    queue = BatchQueue(batch_size=3, max_delay_s=1.0, capacity=10)
-    queue.put(request("a"), now=10.0)
+def test_who_waited_waits_for_those_who_were_just_answered() -> None:
+    queue = BatchQueue(batch_size=8, max_delay_s=1.0, capacity=10)
+    queue.put(request("waited"), now=10.0)
+    queue.freed(20.0, answered=2)
 
-    assert queue.cut(20.0, free_since=20.0) == []
-    assert queue.due(free_since=20.0) == 20.05
-    queue.put(request("b"), now=20.04)
-    assert queue.due(free_since=20.0) == 20.09
-    queue.put(request("c"), now=20.05)
-    assert ids(queue.cut(20.05, free_since=20.0)) == ["a", "b", "c"]
+    assert queue.cut(20.0) == []
+    assert queue.due() == 20.25
+    queue.put(request("again"), now=20.1)
+    assert queue.due() == 20.35
+    queue.put(request("and again"), now=20.2)
+    assert ids(queue.cut(20.2)) == ["waited", "again", "and again"]
+
+
+def test_a_lone_client_that_asks_again_waits_for_nobody() -> None:
+    queue = BatchQueue(batch_size=8, max_delay_s=1.0, capacity=10)
+    queue.freed(20.0, answered=1)
+    queue.put(request("again"), now=20.5)
+
+    assert ids(queue.cut(20.5)) == ["again"]
+
+
+def test_a_worker_that_has_been_free_for_long_is_no_reason_to_hope() -> None:
+    queue = BatchQueue(batch_size=8, max_delay_s=1.0, capacity=10)
+    queue.freed(20.0, answered=1)
+    queue.put(request("new"), now=21.5)
+
+    assert queue.cut(21.5) == []
+    assert queue.due() == 21.55
 
 
 def test_the_delay_is_the_longest_time_that_a_free_worker_waits() -> None:
     queue = BatchQueue(batch_size=1000, max_delay_s=1.0, capacity=1000)
-    for number in range(40):
-        queue.put(request(str(number)), 19.9 + number / 32)
+    queue.put(request("first"), 19.0)
+    queue.freed(20.0, answered=900)
+    for number in range(30):
+        queue.put(request(str(number)), 20.0 + number / 32)
 
-    assert queue.due(free_since=15.0) == 20.9
-    assert queue.due(free_since=20.0) == 21.0
+    assert queue.due() == 21.0
 
 
 def test_a_full_batch_goes_at_once_and_in_order() -> None:

@@ -83,7 +83,7 @@ def test_no_more_than_there_is_room_for(one: Worker) -> None:
     for name in "abc":
         waiting.put(request(name, name, start="true"), 0.0)
 
-    assert ids(waiting.cut(0.0, 2, worker=one)) == ["a", "b"]
+    assert ids(waiting.cut(0.0, 2, one)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
