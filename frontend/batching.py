@@ -6,8 +6,9 @@ a twentieth of that after its newest. So the delay is an upper bound that a lone
 pays, while requests that come in one burst still share a batch.
 
 After a batch, those who were just answered may ask again at once. So many, and those who waited,
-are hoped for: with all of them there, the batch goes without any wait; until then it waits up to a
-quarter of the delay after the newest one, all counted from when the worker was free.
+are hoped for: until all of them are there, the batch waits up to a quarter of the delay after the
+newest one, then for a fiftieth, all counted from when the worker was free. One who was answered
+alone, twice, waits for nobody.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from marserve.frontend.types import InferenceRequest
 
 _LULL = 0.05  # of max_delay_s: no arrival for that long, and the burst is over
 _PATIENCE = 0.25  # of max_delay_s: likewise, while those just answered are hoped for
+_AND_ONE_MORE = 0.02  # of max_delay_s: likewise, when they are there
 
 
 class BatchQueue:
@@ -42,7 +44,8 @@ class BatchQueue:
         self._more_rows = 0  # than requests that wait
         self._newest_at = 0.0
         self._freed_at = float("-inf")
-        self._hoped = 0
+        self._hoped = self._answered = 0
+        self._lone = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -104,6 +107,8 @@ class BatchQueue:
             now: On the caller's clock.
             answered: Rows of the batch that it has just answered.
         """
+        self._lone = answered == self._answered == 1 and not self._waiting
+        self._answered = answered
         self._freed_at = now
         self._hoped = min(self.batch_size, self.rows + answered)
 
@@ -146,10 +151,12 @@ class BatchQueue:
             return 0.0
         if newest_at > self._freed_at + delay_s:  # nothing to do with the last batch
             return min(self.oldest_at + delay_s, newest_at + delay_s * _LULL)
-        if self.rows >= self._hoped:
+        if self._lone:
             return newest_at
-        begin = max(self.oldest_at, self._freed_at)
-        return min(begin + delay_s, max(newest_at, self._freed_at) + delay_s * _PATIENCE)
+        begin, company = self._freed_at, _PATIENCE
+        if self.rows >= self._hoped:
+            company = _AND_ONE_MORE
+        return min(max(self.oldest_at, begin) + delay_s, max(newest_at, begin) + delay_s * company)
 
     def expired(self, now: float) -> list[InferenceRequest]:
         """Removes and returns the requests whose deadline has passed."""

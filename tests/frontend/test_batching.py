@@ -54,15 +54,29 @@ def test_who_waited_waits_for_those_who_were_just_answered() -> None:
     queue.put(request("again"), now=20.1)
     assert queue.due() == 20.35
     queue.put(request("and again"), now=20.2)
-    assert ids(queue.cut(20.2)) == ["waited", "again", "and again"]
+    assert queue.cut(20.21) == []
+    assert queue.due() == 20.22
+    assert ids(queue.cut(20.22)) == ["waited", "again", "and again"]
 
 
 def test_a_lone_client_that_asks_again_waits_for_nobody() -> None:
     queue = BatchQueue(batch_size=8, max_delay_s=1.0, capacity=10)
+    queue.freed(19.0, answered=1)
     queue.freed(20.0, answered=1)
     queue.put(request("again"), now=20.5)
 
     assert ids(queue.cut(20.5)) == ["again"]
+
+
+def test_one_who_was_answered_alone_after_others_is_not_lone() -> None:
+    queue = BatchQueue(batch_size=8, max_delay_s=1.0, capacity=10)
+    queue.freed(19.0, answered=7)
+    queue.freed(20.0, answered=1)
+    queue.put(request("again"), now=20.1)
+
+    assert queue.cut(20.1) == []
+    queue.put(request("one more"), now=20.11)
+    assert ids(queue.cut(20.13)) == ["again", "one more"]
 
 
 def test_a_worker_that_has_been_free_for_long_is_no_reason_to_hope() -> None:
