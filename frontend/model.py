@@ -244,7 +244,7 @@ class Model:
                 request.send(self._no_response().chunk())
             if worker.in_flight.hung(now, limit):
                 _log.error("worker %s is hung (twice its response timeout): killed", worker.name)
-                worker.kill()
+                worker.kill("was hung for twice its response timeout, and was killed")
         if busy or self.queue:
             self._sweep_later()
         else:
