@@ -30,6 +30,7 @@ from marserve.frontend.priorities import level_of
 from marserve.frontend.process import exit_cause
 from marserve.frontend.sequences import SequenceQueue
 from marserve.frontend.settings import ModelSettings
+from marserve.frontend.statistics import Statistics
 from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.frontend.workers import Worker
 from marserve.worker import wire
@@ -98,7 +99,8 @@ class Model:
         self._by_version = telemetry.inference(name, version)
         stages = telemetry.stages(name, version)
         self.batch_sent, self.stages_done = stages.sent, stages.handled
-        self.batch_done = stages.batch
+        self.statistics = Statistics(stages.batch)
+        self.batch_done = self.statistics.batch
         self._strict = strict
         self._drained = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -168,6 +170,7 @@ class Model:
         waited = request.sent_at - request.queued_at
         now = time.monotonic()
         metrics.observe(now - request.queued_at, waited)
+        self.statistics.request(request, reply.failure is not None, now)
         if isinstance(self.queue, SequenceQueue):
             self.queue.done(request, reply.headers, now)
 

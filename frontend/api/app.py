@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import http_exceptions, web
 
 from marserve.frontend.api import exchange as exchanges
-from marserve.frontend.api import http, inference, management, metrics, openapi, v2, workflows
+from marserve.frontend.api import http, inference, management, metrics, openapi, v1, v2, workflows
 from marserve.frontend.api.exchange import UNTYPED, Exchange, Services, check_declared
 from marserve.frontend.api.routing import Route, Router
 from marserve.frontend.errors import InternalError, ServeError, TooLarge
@@ -46,7 +46,7 @@ def build_apps(services: Services) -> dict[str, web.Application]:
     """
     logging.getLogger("aiohttp.server").addFilter(_without_traceback)
     config, model_api = services.config, services.config.enable_model_api
-    asked = inference.routes() + v2.routes() + workflows.inference_routes()
+    asked = inference.routes() + v1.routes() + v2.routes() + workflows.inference_routes()
     managed = management.routes(model_api) + workflows.management_routes(model_api)
     tables = {
         "inference": (config.inference_address, asked),
@@ -184,7 +184,7 @@ class Front:
         self.services.telemetry.response(status)
         version = request.version
         self.services.access_log.write(
-            request.remote or "unix",
+            _peer(request),
             request.method,
             request.raw_path,
             f"HTTP/{version.major}.{version.minor}",
@@ -195,6 +195,13 @@ class Front:
 
 FRONT = web.AppKey("front", Front)
 """What dispatches the requests of an application."""
+
+
+def _peer(request: web.BaseRequest) -> str:
+    """The client's address and port, as the access log has them."""
+    transport = request.transport  # none where the client has left
+    peer = None if transport is None else transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else request.remote or "unix"
 
 
 def _refusal(exchange: Exchange, error: ServeError) -> web.Response:

@@ -17,6 +17,7 @@ from multidict import CIMultiDict
 from marserve.frontend.api import http
 from marserve.frontend.errors import BadRequest, ModelNotFound, ServeError
 from marserve.frontend.types import Chunk
+from marserve.frontend.v2.state import V2State
 from marserve.worker.wire import Buffer
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class Services:
 
     Args:
         started_at: Epoch seconds.
+
+    Attributes:
+        v2: What the open protocol keeps between requests.
     """
 
     config: ServerConfig
@@ -52,6 +56,10 @@ class Services:
     access_log: AccessLog
     workflows: Workflows
     started_at: float = field(default_factory=time.time)
+    v2: V2State = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.v2 = V2State(self.config)
 
 
 class Exchange:
@@ -73,6 +81,7 @@ class Exchange:
         self.constant = constant
         self.parameters: dict[str, str] = {}
         self.openapi: dict[str, Any] = {}
+        self._body: Buffer | None = None
 
     @property
     def path(self) -> str:
@@ -124,12 +133,17 @@ class Exchange:
         return False
 
     async def read_body(self) -> Buffer:
-        """Returns the whole body.
+        """Returns the whole body; also a second time.
 
         Raises:
             TooLarge: If it exceeds ``max_request_size``; what follows of it is not read.
             SlowBody: If it stops coming, or comes for too long.
         """
+        if self._body is None:
+            self._body = await self._receive()
+        return self._body
+
+    async def _receive(self) -> Buffer:
         receive_s = self.services.config.receive_timeout
         end = time.monotonic() + receive_s
         limit = self.services.config.max_request_size

@@ -38,8 +38,6 @@ def routes() -> list[Route]:
         Route("/health/ready", ready, _GET, operation="ready"),
         Route("/invocations", invoke_default, token=KIND, operation="invoke"),
         Route("/models/{model}/invoke", invoke, token=KIND, operation="invoke"),
-        Route("/v1/models/{model}:predict", predict_v1, token=KIND, operation="predict_v1"),
-        Route("/v1/models/{model}:explain", explain_v1, token=KIND, operation="explain_v1"),
         Route("/v2/models/{model}/explain", explain_v1, token=KIND, operation="explain_v2"),
         Route("/{model}/predict", invoke, token=KIND),
         Route("/{model}/{version}/predict", invoke, token=KIND),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from marserve import __version__
 from marserve.frontend.api.openapi_operations import ERROR, OPERATIONS, PARAMETERS
+from marserve.frontend.api.openapi_v2 import V2_OPERATIONS
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -84,7 +85,9 @@ def _add(item: Document, route: Route, path: str) -> None:
         "get" if route.operation in ("ping", "token") else "post"
     ]
     for method in methods:
-        operation = OPERATIONS[route.operation](method, path)
+        operation = (OPERATIONS.get(route.operation) or V2_OPERATIONS[route.operation])(
+            method, path
+        )
         names = re.findall(r"\{(\w+)\}", path)
         own = [PARAMETERS[name] for name in names]
         if own or operation.get("parameters"):

@@ -19,8 +19,8 @@ ERROR: Schema = {
         "traceback": {"type": "string", "description": "Of the handler, with debug_errors=true."},
     },
 }
-_TEXT: Schema = {"type": "string"}
-_STATUS: Schema = {"type": "object", "properties": {"status": _TEXT}, "required": ["status"]}
+TEXT: Schema = {"type": "string"}
+_STATUS: Schema = {"type": "object", "properties": {"status": TEXT}, "required": ["status"]}
 _ANYTHING: Schema = {
     "description": "As the model's handler answers.",
     "content": {"*/*": {"schema": {}}},
@@ -29,12 +29,12 @@ _INPUT: Schema = {
     "required": False,
     "content": {
         "application/json": {"schema": {}},
-        "text/plain": {"schema": _TEXT},
+        "text/plain": {"schema": TEXT},
         "multipart/form-data": {"schema": {"type": "object", "additionalProperties": True}},
         "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
     },
 }
-_REASONS = {
+REASONS = {
     400: "A parameter, a token or the request is wrong.",
     403: "The default version cannot be removed.",
     404: "No such model or version.",
@@ -48,7 +48,8 @@ _REASONS = {
 }
 
 
-def _parameter(name: str, place: str, schema: Schema, text: str) -> Schema:
+def parameter_of(name: str, place: str, schema: Schema, text: str) -> Schema:
+    """Returns a parameter; those of a path are required."""
     return {
         "name": name,
         "in": place,
@@ -62,15 +63,16 @@ def _query(name: str, kind: str, text: str, default: object = None) -> Schema:
     schema: Schema = {"type": kind}
     if default is not None:
         schema["default"] = default
-    return _parameter(name, "query", schema, text)
+    return parameter_of(name, "query", schema, text)
 
 
 PARAMETERS: Mapping[str, Schema] = {
-    "model": _parameter("model", "path", _TEXT, "Name of the model."),
-    "version": _parameter("version", "path", _TEXT, "Version of the model."),
-    "workflow": _parameter("workflow", "path", _TEXT, "Name of the workflow."),
+    "model": parameter_of("model", "path", TEXT, "Name of the model."),
+    "version": parameter_of("version", "path", TEXT, "Version of the model."),
+    "workflow": parameter_of("workflow", "path", TEXT, "Name of the workflow."),
+    "region": parameter_of("region", "path", TEXT, "Name of the shared memory region."),
 }
-_TIMEOUT = _parameter(
+_TIMEOUT = parameter_of(
     "x-request-timeout", "header", {"type": "number"}, "The client's time limit, seconds."
 )
 _MODEL_NAME = _query("model_name", "string", "The model; not needed where there is only one.")
@@ -101,12 +103,12 @@ _PAGE = [
 _MODELS: Schema = {
     "type": "object",
     "properties": {
-        "nextPageToken": _TEXT,
+        "nextPageToken": TEXT,
         "models": {
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": {"modelName": _TEXT, "modelUrl": _TEXT},
+                "properties": {"modelName": TEXT, "modelUrl": TEXT},
             },
         },
     },
@@ -114,23 +116,32 @@ _MODELS: Schema = {
 _DESCRIPTION: Schema = {"type": "array", "items": {"type": "object"}}
 
 
-def _json(schema: Schema, text: str) -> Schema:
+def json_answer(schema: Schema, text: str) -> Schema:
+    """Returns an answer that is JSON."""
     return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
-def _operation(
+def operation_of(
     summary: str,
     answers: Mapping[int, Schema],
     errors: tuple[int, ...] = (),
     parameters: list[Schema] | None = None,
     body: Schema | None = None,
 ) -> Operation:
-    """A recipe; the id comes from method and path, so that each is unique."""
+    """Returns a recipe; the id comes from method and path, so that each is unique.
+
+    Args:
+        summary: One line.
+        answers: By status.
+        errors: Statuses whose body is an error.
+        parameters: Beside those of the path.
+        body: Of methods that have one.
+    """
 
     def make(method: str, path: str) -> Schema:
         responses = {str(status): answer for status, answer in answers.items()}
         error = {"$ref": "#/components/schemas/Error"}
-        responses |= {str(status): _json(error, _REASONS[status]) for status in errors}
+        responses |= {str(status): json_answer(error, REASONS[status]) for status in errors}
         made: Schema = {
             "operationId": method + re.sub(r"\W+", "_", path).rstrip("_"),
             "summary": summary,
@@ -150,30 +161,19 @@ _INFERENCE_ERRORS = (400, 404, 413, 500, 503, 504, 507)
 
 def _inference(summary: str, *more: Schema) -> Operation:
     parameters = [_TIMEOUT, *more]
-    return _operation(summary, {200: _ANYTHING}, _INFERENCE_ERRORS, parameters, _INPUT)
+    return operation_of(summary, {200: _ANYTHING}, _INFERENCE_ERRORS, parameters, _INPUT)
 
 
 def _status(summary: str, *statuses: int) -> dict[int, Schema]:
-    return {status: _json(_STATUS, summary) for status in statuses}
+    return {status: json_answer(_STATUS, summary) for status in statuses}
 
 
-_HEALTH = _operation(
+_HEALTH = operation_of(
     "Health: every model has the workers it needs, or is about to.",
-    {200: _json(_STATUS, "Healthy."), 500: _json(_STATUS, "Unhealthy.")},
+    {200: json_answer(_STATUS, "Healthy."), 500: json_answer(_STATUS, "Unhealthy.")},
     (400,),
 )
 _OBJECT: Schema = {"type": "object"}
-_V2_ERROR: Schema = {
-    "type": "object",
-    "properties": {"error": _TEXT},
-    "required": ["error"],
-}
-
-
-def _v2(summary: str, body: Schema | None = None) -> Operation:
-    answers = {200: _json({}, "As the Open Inference Protocol says.")}
-    answers |= {status: _json(_V2_ERROR, _REASONS[status]) for status in _INFERENCE_ERRORS}
-    return _operation(summary, answers, body=body)
 
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -182,54 +182,50 @@ OPERATIONS: Mapping[str, Operation] = {
     "invoke": _inference("Predict; query parameters are inputs too.", _MODEL_NAME),
     "predict_v1": _inference("Predict, KServe's protocol V1."),
     "explain_v1": _inference("Explain, KServe's protocol V1."),
+    "models_v1": operation_of(
+        "The models, KServe's protocol V1.", {200: json_answer(_OBJECT, "Their names.")}, (400,)
+    ),
     "explain_v2": _inference("Explain, KServe's protocol V2, as the handler's envelope reads it."),
-    "v2_server": _operation("Name, version and extensions.", {200: _json(_OBJECT, "V2.")}),
-    "v2_live": _operation("Liveness, V2.", {200: _json(_OBJECT, "The server answers.")}),
-    "v2_ready": _operation(
-        "Readiness, V2.", {200: _json(_OBJECT, "Ready."), 503: _json(_OBJECT, "Not ready.")}
-    ),
-    "v2_index": _v2("The models and their states."),
-    "v2_absent": _operation(
-        "Part of V2 that this server does not offer.", {501: _json(_V2_ERROR, "Always.")}
-    ),
-    "v2_model": _v2("Metadata of a model, V2."),
-    "v2_model_ready": _v2("Readiness of a model, V2."),
-    "v2_infer": _v2("Infer: tensors in, tensors out; as JSON or in binary form.", _INPUT),
     "ping": _HEALTH,
-    "live": _operation("Liveness.", {200: _json(_OBJECT, "The server answers.")}),
-    "ready": _operation(
+    "live": operation_of("Liveness.", {200: json_answer(_OBJECT, "The server answers.")}),
+    "ready": operation_of(
         "Readiness.",
-        {200: _json(_OBJECT, "Every model serves."), 503: _json(_OBJECT, "Not every model does.")},
+        {
+            200: json_answer(_OBJECT, "Every model serves."),
+            503: json_answer(_OBJECT, "Not every model does."),
+        },
     ),
-    "list_models": _operation("List the models.", {200: _json(_MODELS, "A page.")}, (400,), _PAGE),
-    "register": _operation(
+    "list_models": operation_of(
+        "List the models.", {200: json_answer(_MODELS, "A page.")}, (400,), _PAGE
+    ),
+    "register": operation_of(
         "Register a model.",
         _status("The model is registered; 202: workers are being started.", 200, 202),
         (400, 404, 405, 409, 500, 507),
         _REGISTER,
         {"required": False, "content": {"application/json": {"schema": _OBJECT}}},
     ),
-    "describe": _operation(
+    "describe": operation_of(
         "Describe a model.",
-        {200: _json(_DESCRIPTION, "One object a version.")},
+        {200: json_answer(_DESCRIPTION, "One object a version.")},
         (400, 404, 500, 503),
         [_query("customized", "boolean", "Whether to ask the handler too.", False)],
     ),
-    "scale": _operation(
+    "scale": operation_of(
         "Set the number of workers.",
         _status("200: done; 202: begun; 206: not all are up.", 200, 202, 206),
         (400, 404, 500),
         _SCALE,
     ),
-    "set_default": _operation("Make a version the default.", _status("Done.", 200), (400, 404)),
-    "traffic": _operation(
+    "set_default": operation_of("Make a version the default.", _status("Done.", 200), (400, 404)),
+    "traffic": operation_of(
         "Show how requests that name no version are shared between the versions.",
-        {200: _json(_OBJECT, "The default version, weights and shadow.")},
+        {200: json_answer(_OBJECT, "The default version, weights and shadow.")},
         (400, 404),
     ),
-    "direct": _operation(
+    "direct": operation_of(
         "Share requests that name no version between versions, or copy them to one.",
-        {200: _json(_OBJECT, "The rules now in force.")},
+        {200: json_answer(_OBJECT, "The rules now in force.")},
         (400, 404),
         None,
         {
@@ -242,27 +238,27 @@ OPERATIONS: Mapping[str, Operation] = {
             },
         },
     ),
-    "unregister": _operation(
+    "unregister": operation_of(
         "Unregister a version, the default one if none is given.",
         _status("Done.", 200),
         (400, 403, 404, 405),
     ),
-    "ready_v1": _operation(
+    "ready_v1": operation_of(
         "Readiness of a model, KServe's protocol V1.",
-        {200: _json(_OBJECT, "Name and readiness.")},
+        {200: json_answer(_OBJECT, "Name and readiness.")},
         (400, 404),
     ),
-    "token": _operation(
+    "token": operation_of(
         "Renew a token; needs the API key.",
         {200: {"description": "The new key is in the key file."}},
         (400,),
         [{**_query("type", "string", "inference or management."), "required": True}],
     ),
     "predict_workflow": _inference("Send a request through a workflow."),
-    "list_workflows": _operation(
-        "List the workflows.", {200: _json(_OBJECT, "A page.")}, (400,), _PAGE
+    "list_workflows": operation_of(
+        "List the workflows.", {200: json_answer(_OBJECT, "A page.")}, (400,), _PAGE
     ),
-    "register_workflow": _operation(
+    "register_workflow": operation_of(
         "Register a workflow and the models of its nodes.",
         _status("The workflow is registered.", 200),
         (400, 404, 405, 409, 500, 507),
@@ -272,20 +268,20 @@ OPERATIONS: Mapping[str, Operation] = {
         ],
         {"required": False, "content": {"application/json": {"schema": _OBJECT}}},
     ),
-    "describe_workflow": _operation(
-        "Describe a workflow.", {200: _json(_DESCRIPTION, "One object.")}, (400, 404)
+    "describe_workflow": operation_of(
+        "Describe a workflow.", {200: json_answer(_DESCRIPTION, "One object.")}, (400, 404)
     ),
-    "unregister_workflow": _operation(
+    "unregister_workflow": operation_of(
         "Unregister a workflow and its models.", _status("Done.", 200), (400, 404, 405)
     ),
-    "metrics": _operation(
+    "metrics": operation_of(
         "Metrics, as Prometheus reads them.",
-        {200: {"description": "Samples.", "content": {"text/plain": {"schema": _TEXT}}}},
+        {200: {"description": "Samples.", "content": {"text/plain": {"schema": TEXT}}}},
         (),
         [
             {
-                **_parameter(
-                    "name[]", "query", {"type": "array", "items": _TEXT}, "Samples to keep."
+                **parameter_of(
+                    "name[]", "query", {"type": "array", "items": TEXT}, "Samples to keep."
                 ),
                 "explode": True,
             }

@@ -1,49 +1,46 @@
-"""The routes of the Open Inference Protocol (V2): health, metadata, infer, and the model index."""
+"""The routes of the Open Inference Protocol (V2): health, metadata, statistics, infer."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from marserve import __version__
-from marserve.frontend.api import http, inference
+from marserve.frontend.api import http, inference, v2_generate, v2_repository, v2_settings
 from marserve.frontend.api.exchange import Exchange
 from marserve.frontend.api.routing import Route
-from marserve.frontend.errors import BadRequest, ServeError
+from marserve.frontend.api.v2_calls import BINARY_TYPE, HEADER_LENGTH, call_of, plan_for, routed
+from marserve.frontend.errors import ServeError
 from marserve.frontend.types import Chunk
 from marserve.frontend.v2 import inference as tensors
-from marserve.frontend.v2 import messages
-from marserve.frontend.v2.answers import NotOffered
+from marserve.frontend.v2 import messages, metadata, statistics
 
 KIND = "inference"
-HEADER_LENGTH = "Inference-Header-Content-Length"
 _GET, _POST = frozenset({"GET", "HEAD"}), frozenset({"POST"})
 _LONG_BYTES = 1 << 10  # a shorter answer is not worth compressing
 
 
 def routes() -> list[Route]:
     """Returns the table of V2; ``/v2/.../explain`` is in that of inference."""
-    model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
     table = [
         Route("/v2", server_metadata, _GET, operation="v2_server"),
         Route("/v2/health/live", inference.live, _GET, operation="v2_live"),
         Route("/v2/health/ready", inference.ready, _GET, operation="v2_ready"),
-        Route("/v2/repository/index", index, _POST, KIND, "v2_index"),
+        Route("/v2/models/stats", model_statistics, _GET, KIND, "v2_all_stats"),
+        *v2_settings.routes(),
+        *v2_repository.routes(),
     ]
-    for change in ("load", "unload"):
-        path = "/v2/repository/models/{model}/" + change
-        table.append(Route(path, not_offered, _POST, KIND, "v2_absent"))
-    for path in (model, version):
+    for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
         table += [
             Route(path, model_metadata, _GET, KIND, "v2_model"),
             Route(path + "/ready", model_ready, _GET, KIND, "v2_model_ready"),
+            Route(path + "/config", model_config, _GET, KIND, "v2_config"),
+            Route(path + "/stats", model_statistics, _GET, KIND, "v2_stats"),
             Route(path + "/infer", infer, _POST, KIND, "v2_infer"),
+            Route(path + "/infer_stream", v2_generate.stream, _POST, KIND, "v2_infer_stream"),
+            Route(path + "/generate", v2_generate.once, _POST, KIND, "v2_generate"),
+            Route(path + "/generate_stream", v2_generate.stream, _POST, KIND, "v2_generate_stream"),
         ]
-        for absent, methods in (("config", _GET), ("stats", _GET), ("generate", _POST)):
-            table.append(Route(f"{path}/{absent}", not_offered, methods, KIND, "v2_absent"))
-        table.append(Route(path + "/generate_stream", not_offered, _POST, KIND, "v2_absent"))
     return table
 
 
@@ -60,59 +57,35 @@ def refusal(error: ServeError) -> Chunk:
 
 async def server_metadata(exchange: Exchange) -> web.StreamResponse:
     """``/v2``."""
-    extensions = ["binary_tensor_data", "model_repository"]
-    return exchange.json({"name": "marserve", "version": __version__, "extensions": extensions})
+    return exchange.json(metadata.server_metadata(exchange.services.config))
 
 
 async def model_metadata(exchange: Exchange) -> web.StreamResponse:
-    """``/v2/models/{model}[/versions/{version}]``: nothing is told of tensors but what is sure."""
+    """``/v2/models/{model}[/versions/{version}]``."""
     registry = exchange.services.registry
-    model = registry.resolve(exchange.model_name, exchange.version)
-    return exchange.json(
-        {
-            "name": model.name,
-            "versions": sorted(each.version for each in registry.versions(model.name)),
-            "platform": "pytorch_mar",
-            "inputs": [],
-            "outputs": [],
-        }
-    )
+    return exchange.json(metadata.model_metadata(registry, exchange.model_name, exchange.version))
 
 
 async def model_ready(exchange: Exchange) -> web.StreamResponse:
     """``.../ready``: 503 while no worker of the model can answer."""
     model = exchange.services.registry.resolve(exchange.model_name, exchange.version)
-    fit = model.scaler.servable and not model.draining
+    fit = metadata.is_ready(model)
     return exchange.json({"name": model.name, "ready": fit}, 200 if fit else 503)
 
 
-async def index(exchange: Exchange) -> web.StreamResponse:
-    """The models that are registered, all versions."""
-    body = await exchange.read_body()
-    only_ready = False
-    if body:
-        try:
-            asked = msgspec.json.decode(body, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise BadRequest(f'expected {{"ready": true}} or no body: {error}') from None
-        only_ready = asked.get("ready") is True
-    registry = exchange.services.registry
-    found = []
-    for each in registry.default_models():
-        for model in registry.versions(each.name):
-            fit = model.scaler.servable and not model.draining
-            if fit or not only_ready:
-                state = "READY" if fit else "UNAVAILABLE"
-                found.append({"name": model.name, "version": model.version, "state": state})
-    return exchange.json(found)
+async def model_config(exchange: Exchange) -> web.StreamResponse:
+    """``.../config``: what is in force, in Triton's words."""
+    model = exchange.services.registry.resolve(exchange.model_name, exchange.version)
+    return exchange.json(metadata.model_config(model))
 
 
-async def not_offered(exchange: Exchange) -> web.StreamResponse:
-    """What the protocol's extensions have and this server has not."""
-    raise NotOffered(
-        f"{exchange.path} is not offered by this server; models are registered and described"
-        " through the management API"
+async def model_statistics(exchange: Exchange) -> web.StreamResponse:
+    """``.../stats``, and ``/v2/models/stats`` for all."""
+    name = exchange.model_name if "model" in exchange.parameters else None
+    found: dict[str, Any] = statistics.model_statistics(
+        exchange.services.registry, name, exchange.version
     )
+    return exchange.json(found)
 
 
 async def infer(exchange: Exchange) -> web.StreamResponse:
@@ -120,27 +93,18 @@ async def infer(exchange: Exchange) -> web.StreamResponse:
     services, sent = exchange.services, exchange.request.headers
     if services.config.service_envelope:
         return await inference.predict_v1(exchange)
-    model = services.registry.route(exchange.model_name, exchange.version)
-    asked = messages.parse(await exchange.read_body(), sent.get(HEADER_LENGTH))
+    model = routed(exchange)
+    regions = services.v2.regions
+    signature = plan_for(exchange, model).signature
+    body = await exchange.read_body()
+    asked = messages.parse(body, sent.get(HEADER_LENGTH), signature, regions)
     answer = await tensors.infer(services, model, asked, call_of(exchange))
-    body, json_size = messages.render(asked, answer)
+    rendered, json_size = messages.render(asked, answer, regions)
     headers = {**answer.headers, "Content-Type": http.JSON_TYPE}
     if json_size is not None:
-        headers["Content-Type"] = "application/octet-stream"
+        headers["Content-Type"] = BINARY_TYPE
         headers[HEADER_LENGTH] = str(json_size)
-    response = exchange.response(Chunk(body, answer.status, headers=headers))
-    if len(body) > _LONG_BYTES:
+    response = exchange.response(Chunk(rendered, answer.status, headers=headers))
+    if len(rendered) > _LONG_BYTES:
         response.enable_compression()  # if the client accepts it
     return response
-
-
-def call_of(exchange: Exchange, streams: bool = False) -> tensors.Call:
-    """Returns what surrounds a request."""
-    request = exchange.request
-    return tensors.Call(
-        http.decode_headers(request.raw_headers),
-        exchange.id,
-        http.parse_timeout(request.headers.get(http.TIMEOUT_HEADER)),
-        exchange.version is not None,
-        streams,
-    )

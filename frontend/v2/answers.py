@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from marserve.archiver.tensor_marks import ANSWERED, LAYOUT, NOTHING
 from marserve.frontend.errors import BadRequest, InternalError, ServeError
+from marserve.frontend.v2.classification import classified
 from marserve.frontend.v2.messages import Answer
 from marserve.frontend.v2.tensors import Tensor
 
 if TYPE_CHECKING:
+    from marserve.archiver.signature import Signature
     from marserve.frontend.model import Model
     from marserve.frontend.types import Chunk
     from marserve.frontend.v2.messages import Infer
@@ -50,6 +52,11 @@ def check_chunk(chunk: Chunk, where: str = "") -> Chunk:
 def read_answer(model: Model, asked: Infer, chunk: Chunk) -> Answer:
     """Returns a piece of the answer of a model that gives tensors.
 
+    Args:
+        model: Which answered.
+        asked: The request.
+        chunk: What it sent.
+
     Raises:
         ModelFailed: If it is the model's error.
         InternalError: If it holds no tensors.
@@ -71,7 +78,7 @@ def read_answer(model: Model, asked: Infer, chunk: Chunk) -> Answer:
     return Answer(
         model.name,
         model.version,
-        wanted(asked, outputs),
+        wanted(asked, outputs, model.archive.signature),
         parameters,
         {str(name): str(value) for name, value in headers.items()},
         chunk.status,
@@ -79,8 +86,8 @@ def read_answer(model: Model, asked: Infer, chunk: Chunk) -> Answer:
     )
 
 
-def wanted(asked: Infer, outputs: list[Tensor]) -> list[Tensor]:
-    """Returns the outputs that a request asks for, in its order.
+def wanted(asked: Infer, outputs: list[Tensor], signature: Signature | None = None) -> list[Tensor]:
+    """Returns the outputs that a request asks for, in its order and in the form it wants.
 
     Raises:
         BadRequest: If there is no such output; naming it.
@@ -92,4 +99,5 @@ def wanted(asked: Infer, outputs: list[Tensor]) -> list[Tensor]:
         if each.name not in known:
             names = ", ".join(known) or "none"
             raise BadRequest(f"output '{each.name:.100}' is unknown; the model gave: {names}")
-    return [known[each.name] for each in asked.outputs]
+    chosen = [known[each.name] for each in asked.outputs]
+    return classified(asked, chosen, signature)

@@ -14,6 +14,7 @@ from marserve.frontend.api.http import new_request_id
 from marserve.frontend.types import ChunkStream, InferenceRequest
 from marserve.frontend.v2 import rows
 from marserve.frontend.v2.answers import NotOffered, check_chunk, read_answer, wanted
+from marserve.frontend.v2.checks import check_request
 from marserve.frontend.v2.messages import Answer, Infer
 from marserve.frontend.v2.plans import Plan, plan_of
 from marserve.frontend.v2.questions import Call, question, row_question
@@ -41,11 +42,11 @@ async def infer(services: Services, model: Model, asked: Infer, call: Call) -> A
         NotOffered: If it gives more than one answer.
         ServiceUnavailable: If no worker can answer, or too many requests wait.
     """
-    plan = plan_of(model, services.config.default_service_handler)
+    plan = planned(services, model, asked)
     if plan.by_row:
-        return await _infer_rows(model, plan, asked, call)
+        return await _infer_rows(services, model, plan, asked, call)
     found: Answer | None = None
-    async for piece in _pieces(model, plan, asked, call):
+    async for piece in _pieces(services, model, plan, asked, call):
         if found is None:
             found = piece
         elif not piece.empty:
@@ -72,28 +73,46 @@ async def stream(
     Raises:
         ServeError: As ``infer`` does; also after some answers have come.
     """
-    plan = plan_of(model, services.config.default_service_handler)
+    plan = planned(services, model, asked)
     pieces = _row_pieces if plan.by_row else _pieces
-    async for piece in pieces(model, plan, asked, call):
+    async for piece in pieces(services, model, plan, asked, call):
         yield piece
 
 
-async def _pieces(model: Model, plan: Plan, asked: Infer, call: Call) -> AsyncIterator[Answer]:
+def planned(services: Services, model: Model, asked: Infer) -> Plan:
+    """Returns how a model is asked; ``question`` compares requests of tensors itself.
+
+    Raises:
+        BadRequest: If rows do not fit the model; naming the tensor.
+    """
+    plan = plan_of(model, services.config.default_service_handler)
+    if plan.by_row and plan.signature is not None and asked.rows is None:
+        check_request(plan.signature, asked)
+    return plan
+
+
+async def _pieces(
+    services: Services, model: Model, plan: Plan, asked: Infer, call: Call
+) -> AsyncIterator[Answer]:
     chunks = ChunkStream()
     request = question(model, asked, call, chunks, plan.counts_rows)
     model.submit(request)
     try:
         async for chunk in chunks:
             yield read_answer(model, asked, chunk)
+        if services.v2.traces.on:
+            services.v2.traces.note(model, request)
     finally:
         _leave([request])
 
 
-async def _row_pieces(model: Model, plan: Plan, asked: Infer, call: Call) -> AsyncIterator[Answer]:
+async def _row_pieces(
+    services: Services, model: Model, plan: Plan, asked: Infer, call: Call
+) -> AsyncIterator[Answer]:
     """Pieces of the answer to a lone row; several rows have one answer, which is whole."""
     split = _split(plan, asked)
     if len(split) != 1:
-        yield await _infer_rows(model, plan, asked, call)
+        yield await _infer_rows(services, model, plan, asked, call)
         return
     chunks = ChunkStream()
     request = row_question(model, asked, call, chunks, split[0], call.id)
@@ -103,7 +122,7 @@ async def _row_pieces(model: Model, plan: Plan, asked: Infer, call: Call) -> Asy
         async for chunk in chunks:
             body = check_chunk(chunk).body
             empty = begun and chunk.last and not body
-            outputs = [] if empty else wanted(asked, rows.gather([body]))
+            outputs = [] if empty else wanted(asked, rows.gather([body]), plan.signature)
             yield Answer(
                 model.name, model.version, outputs, {}, {}, chunk.status, chunk.last, empty
             )
@@ -112,24 +131,52 @@ async def _row_pieces(model: Model, plan: Plan, asked: Infer, call: Call) -> Asy
         _leave([request])
 
 
-async def _infer_rows(model: Model, plan: Plan, asked: Infer, call: Call) -> Answer:
-    """Asks for so many rows at a time that they leave room in the queue."""
-    split, settings = _split(plan, asked), model.settings
+async def _infer_rows(
+    services: Services, model: Model, plan: Plan, asked: Infer, call: Call
+) -> Answer:
+    bodies = await ask_each(services, model, _split(plan, asked), asked, call)
+    outputs = wanted(asked, rows.gather(bodies), plan.signature)
+    return Answer(model.name, model.version, outputs, {}, {})
+
+
+async def ask_each(
+    services: Services, model: Model, split: list[rows.Row], asked: Infer, call: Call
+) -> list[Buffer]:
+    """Asks for so many rows at a time that they leave room in the queue; returns their answers.
+
+    Args:
+        services: Of the server.
+        model: The version that answers.
+        split: What it gets, a request each.
+        asked: The request that they are the rows of.
+        call: What surrounds that.
+
+    Raises:
+        ServeError: As ``infer`` does; naming the row.
+    """
+    settings = model.settings
     most = settings.batch_size * max(1, model.pool.ready)
     most = max(1, min(most, settings.job_queue_size // 2))
     bodies: list[Buffer] = []
     for begin in range(0, len(split), most):
-        bodies += await _ask_rows(model, asked, call, split[begin : begin + most], begin)
-    outputs = wanted(asked, rows.gather(bodies))
-    return Answer(model.name, model.version, outputs, {}, {})
+        some = split[begin : begin + most]
+        bodies += await _ask_rows(services, model, asked, call, some, begin)
+    return bodies
 
 
 def _split(plan: Plan, asked: Infer) -> list[rows.Row]:
+    if asked.rows is not None:
+        return asked.rows
     return rows.split(asked.inputs, plan.by_row == "transformer_handler")
 
 
 async def _ask_rows(
-    model: Model, asked: Infer, call: Call, some: list[rows.Row], first: int
+    services: Services,
+    model: Model,
+    asked: Infer,
+    call: Call,
+    some: list[rows.Row],
+    first: int,
 ) -> list[Buffer]:
     """Sends rows to a model together; returns their answers, or raises the first failure."""
     streams, requests = [], []
@@ -147,6 +194,8 @@ async def _ask_rows(
             if not chunk.last:
                 raise NotOffered("the model answers in pieces, which V2 infer cannot carry")
             bodies.append(chunk.body)
+        if services.v2.traces.on:
+            services.v2.traces.note(model, requests[0])
         return bodies
     finally:
         _leave(requests)

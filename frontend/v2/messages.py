@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from marserve.frontend.errors import BadRequest
-from marserve.frontend.v2.tensors import Tensor, from_json, from_raw, to_json
+from marserve.frontend.v2 import shared_memory
+from marserve.frontend.v2.tensors import SIZES, Tensor, from_json, from_raw, pack_bytes, to_json
 from marserve.worker.wire import Buffer
+
+if TYPE_CHECKING:
+    from marserve.archiver.signature import Signature
+    from marserve.frontend.v2.rows import Row
+    from marserve.frontend.v2.shared_memory import Regions
 
 Parameters = dict[str, Any]
 
-_PLACES = frozenset({"binary_data_size"})
+_PLACES = shared_memory.PARAMETERS | {"binary_data_size"}
 """Parameters that say where a tensor's bytes are, and nothing about it."""
 
 
@@ -52,12 +59,14 @@ class Infer:
         outputs: Those asked for; empty for all.
         parameters: Of the request.
         id: The client's own, possibly empty.
+        rows: What a model that takes one thing a request gets, in the place of the inputs.
     """
 
     inputs: list[Tensor]
     outputs: list[Wanted]
     parameters: Parameters
     id: str
+    rows: list[Row] | None = None
 
     def binary(self, name: str) -> bool:
         """Tells whether an output is wanted in binary form."""
@@ -93,16 +102,26 @@ class Answer:
     empty: bool = False
 
 
-def parse(body: Buffer, header_length: str | None) -> Infer:
+def parse(
+    body: Buffer,
+    header_length: str | None,
+    signature: Signature | None = None,
+    regions: Regions | None = None,
+) -> Infer:
     """Reads a request.
 
     Args:
         body: The whole of it.
-        header_length: The header ``Inference-Header-Content-Length``: bytes of the JSON part.
+        header_length: The header ``Inference-Header-Content-Length``: bytes of the JSON part; 0
+            for a body that is the only input itself.
+        signature: Says which one that is.
+        regions: Shared memory that inputs may be in.
 
     Raises:
         BadRequest: If it is none; naming the tensor.
     """
+    if header_length == "0":
+        return _whole_body(body, signature)
     size = _header_size(header_length, len(body))
     view = memoryview(body)
     try:
@@ -112,7 +131,10 @@ def parse(body: Buffer, header_length: str | None) -> Infer:
     inputs, at = [], size
     for each in read.inputs:
         length = each.parameters.get("binary_data_size")
-        if length is None:
+        if regions is not None and shared_memory.REGION in each.parameters:
+            shared = _shared(each, regions)
+            tensor = from_raw(each.name, each.datatype, each.shape, shared)
+        elif length is None:
             tensor = from_json(each.name, each.datatype, each.shape, each.data)
         else:
             raw = _raw(each, length, view, at)
@@ -123,6 +145,36 @@ def parse(body: Buffer, header_length: str | None) -> Infer:
         raise BadRequest(f"{len(view) - at} bytes at the end of the body belong to no input")
     check_names([each.name for each in inputs])
     return Infer(inputs, read.outputs, read.parameters, read.id)
+
+
+def _whole_body(body: Buffer, signature: Signature | None) -> Infer:
+    """The body as the only input: in one row, its lone dimension of any size as the body says."""
+    if signature is None or len(signature.inputs) != 1:
+        raise BadRequest(
+            "a body without JSON (Inference-Header-Content-Length: 0) is for models that declare"
+            f" one input; this one declares {len(signature.inputs) if signature else 'none'}"
+        )
+    spec = signature.inputs[0]
+    shape = [1, *spec.shape[1:]] if signature.rows_max else list(spec.shape)
+    if shape.count(-1) > 1:
+        raise BadRequest(
+            f"input '{spec.name}': shape {list(spec.shape)} has more than one dimension that a body"
+            " without JSON would have to tell"
+        )
+    if spec.datatype == "BYTES":
+        raw: Buffer = pack_bytes([bytes(body)])
+        sizes = [1 if size == -1 else size for size in shape]
+    else:
+        raw, fixed = body, prod(size for size in shape if size != -1) * SIZES[spec.datatype]
+        sizes = [len(body) // max(1, fixed) if size == -1 else size for size in shape]
+    tensor = from_raw(spec.name, spec.datatype, sizes, raw)
+    return Infer([tensor], [], {"binary_data_output": True}, "")
+
+
+def _shared(each: _Input, regions: Regions) -> bytes:
+    if each.data is not None or "binary_data_size" in each.parameters:
+        raise BadRequest(f"input '{each.name}' is in shared memory and in the body, too")
+    return regions.read(each.name, each.parameters)
 
 
 def _raw(each: _Input, length: Any, view: memoryview, at: int) -> memoryview:
@@ -178,15 +230,23 @@ def described(asked: Infer, answer: Answer) -> dict[str, Any]:
     return head
 
 
-def render(asked: Infer, answer: Answer) -> tuple[bytes, int | None]:
+def render(
+    asked: Infer, answer: Answer, regions: Regions | None = None
+) -> tuple[bytes, int | None]:
     """Writes an answer.
+
+    Args:
+        asked: Says which outputs are binary, or go to shared memory.
+        answer: With its outputs.
+        regions: Where to those go.
 
     Returns:
         The body, and the length of its JSON part if binary tensors follow.
 
     Raises:
-        BadRequest: If JSON has no form for an output.
+        BadRequest: If JSON has no form for an output, or it is larger than its shared memory.
     """
+    places = _places(asked) if regions is not None else {}
     outputs: list[dict[str, Any]] = []
     raws: list[Buffer] = []
     for tensor in answer.outputs:
@@ -196,7 +256,10 @@ def render(asked: Infer, answer: Answer) -> tuple[bytes, int | None]:
             "shape": tensor.shape,
         }
         parameters: Mapping[str, Any] = tensor.parameters
-        if asked.binary(tensor.name):
+        if regions is not None and tensor.name in places:
+            told = regions.write(tensor.name, tensor.raw, places[tensor.name])
+            parameters = {**parameters, **told}
+        elif asked.binary(tensor.name):
             parameters = {**parameters, "binary_data_size": len(tensor.raw)}
             raws.append(tensor.raw)
         else:
@@ -206,3 +269,9 @@ def render(asked: Infer, answer: Answer) -> tuple[bytes, int | None]:
         outputs.append(one)
     head = msgspec.json.encode({**described(asked, answer), "outputs": outputs})
     return (b"".join([head, *raws]), len(head)) if raws else (head, None)
+
+
+def _places(asked: Infer) -> dict[str, Parameters]:
+    """The parameters of the outputs that go to shared memory."""
+    key = shared_memory.REGION
+    return {each.name: each.parameters for each in asked.outputs if key in each.parameters}

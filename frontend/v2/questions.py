@@ -18,6 +18,7 @@ from marserve.archiver.tensor_marks import (
 )
 from marserve.frontend.errors import BadRequest
 from marserve.frontend.types import InferenceRequest, Sink
+from marserve.frontend.v2.checks import check_request
 from marserve.frontend.v2.rows import Row
 from marserve.worker.wire import Part
 
@@ -38,6 +39,7 @@ class Call:
         timeout_s: The client's own limit; the parameter ``timeout`` of the request wins over it.
         pinned: Whether the client named the version.
         streams: Whether the client takes an answer in several pieces.
+        command: ``predict`` or ``explain``.
     """
 
     headers: dict[str, str]
@@ -45,6 +47,7 @@ class Call:
     timeout_s: float | None = None
     pinned: bool = False
     streams: bool = False
+    command: str = "predict"
 
 
 def question(
@@ -60,8 +63,11 @@ def question(
         counts_rows: Whether it fills as much of a batch as its first dimension says.
 
     Raises:
-        BadRequest: If a parameter has a meaning, and is nothing that it could mean.
+        BadRequest: If the tensors are not those that the model declares, or a parameter has a
+            meaning, and is nothing that it could mean.
     """
+    if model.archive.signature is not None:
+        check_request(model.archive.signature, asked)
     parts, bodies = [], []
     for each in asked.inputs:
         shape = ",".join(map(str, each.shape))
@@ -77,6 +83,14 @@ def row_question(
     model: Model, asked: Infer, call: Call, sink: Sink, row: Row, id: str
 ) -> InferenceRequest:
     """Returns the request of one row, for a model that takes one thing a request.
+
+    Args:
+        model: The version that answers.
+        asked: The request that it is a row of.
+        call: What surrounds that.
+        sink: Receives the answer.
+        row: Its parts and their bytes.
+        id: Of its own.
 
     Raises:
         BadRequest: As ``question`` does.
@@ -95,12 +109,12 @@ def _request(
         priority = _whole(given, "priority", "1 or above, or 0 for the default")
     parts, bodies = row
     return InferenceRequest(
-        id, "predict", headers, parts, bodies, sink, timeout_s, call.pinned, rows, priority
+        id, call.command, headers, parts, bodies, sink, timeout_s, call.pinned, rows, priority
     )
 
 
 def _headers(model: Model, asked: Infer, call: Call) -> dict[str, str]:
-    headers = {**call.headers, "explain": "False"}
+    headers = {**call.headers, "explain": "True" if call.command == "explain" else "False"}
     for name in REQUEST_HEADERS:
         headers.pop(name, None)
     headers[PARAMETERS] = json.dumps(asked.parameters) if asked.parameters else "{}"

@@ -9,7 +9,14 @@ from typing import Any
 import msgspec
 
 from marserve.frontend.errors import BadRequest
-from marserve.frontend.v2.tensors import Tensor, elements, from_json, pack_bytes, unpacked
+from marserve.frontend.v2.tensors import (
+    Tensor,
+    elements,
+    from_json,
+    pack_bytes,
+    to_json,
+    unpacked,
+)
 from marserve.worker.wire import Buffer, Part
 
 Row = tuple[list[Part], list[Buffer]]
@@ -37,14 +44,12 @@ def split(inputs: Sequence[Tensor], named_text: bool) -> list[Row]:
     Raises:
         BadRequest: If the shapes are others; naming the tensor.
     """
+    if len(inputs) > 1 and any(tensor.datatype != "BYTES" for tensor in inputs):
+        return _objects(inputs)
     columns: dict[str, list[bytes]] = {}
     count = inputs[0].shape[0] if inputs[0].shape else 0
     for tensor in inputs:
-        if tensor.shape not in ((count,), (count, 1)) or not count:
-            raise BadRequest(
-                f"input '{tensor.name}': shape {list(tensor.shape)}; expected [N] or [N, 1] with"
-                " at least one row, the same N for all inputs"
-            )
+        _check_shape(tensor, count)
         columns[tensor.name] = _column(tensor)
     name = inputs[0].name
     if len(inputs) == 1 and not (named_text and name == "text"):
@@ -75,6 +80,28 @@ def gather(bodies: Sequence[Buffer]) -> list[Tensor]:
     if alike and all(isinstance(v, dict) and v.keys() == first.keys() for v in values):
         return [_tensor(str(key), [v[key] for v in values]) for key in first]
     return [_tensor("output", values)]
+
+
+def _objects(inputs: Sequence[Tensor]) -> list[Row]:
+    """Texts and numbers as JSON objects, so that numbers stay numbers."""
+    count = inputs[0].shape[0] if inputs[0].shape else 0
+    columns = {}
+    for tensor in inputs:
+        _check_shape(tensor, count)
+        columns[tensor.name] = to_json(tensor, "input")
+    found: list[Row] = []
+    for values in zip(*columns.values(), strict=True):
+        body = msgspec.json.encode(dict(zip(columns, values, strict=True)))
+        found.append(([Part("body", len(body), "application/json")], [body]))
+    return found
+
+
+def _check_shape(tensor: Tensor, count: int) -> None:
+    if tensor.shape not in ((count,), (count, 1)) or not count:
+        raise BadRequest(
+            f"input '{tensor.name}': shape {list(tensor.shape)}; expected [N] or [N, 1] with"
+            " at least one row, the same N for all inputs"
+        )
 
 
 def _column(tensor: Tensor) -> list[bytes]:

@@ -129,8 +129,8 @@ def elements(name: str, raw: Buffer) -> Iterator[bytes]:
         yield bytes(view[begin:at])
 
 
-def to_json(tensor: Tensor) -> list[Any]:
-    """Returns the flat data of an output.
+def to_json(tensor: Tensor, kind: str = "output") -> list[Any]:
+    """Returns the flat data of an output, or of an input.
 
     Raises:
         BadRequest: If JSON has no form for them; naming the output and what to ask for.
@@ -139,10 +139,10 @@ def to_json(tensor: Tensor) -> list[Any]:
         try:
             return [each.decode() for each in elements(tensor.name, tensor.raw)]
         except UnicodeDecodeError:
-            raise _binary_only(tensor, "bytes that are no UTF-8 text") from None
+            raise _binary_only(tensor, kind, "bytes that are no UTF-8 text") from None
     values = unpacked(tensor.datatype, tensor.raw)
     if tensor.datatype in _FLOATS and not all(v - v == 0 for v in values):
-        raise _binary_only(tensor, "NaN or infinity")
+        raise _binary_only(tensor, kind, "NaN or infinity")
     return values
 
 
@@ -163,7 +163,9 @@ def pack_bytes(values: Sequence[bytes]) -> bytes:
     return b"".join(piece for each in values for piece in (_LENGTH.pack(len(each)), each))
 
 
-def _binary_only(tensor: Tensor, what: str) -> BadRequest:
+def _binary_only(tensor: Tensor, kind: str, what: str) -> BadRequest:
+    if kind == "input":
+        return BadRequest(f"input '{tensor.name}' holds {what}, which this model does not take")
     return BadRequest(
         f"output '{tensor.name}' holds {what}, for which JSON has no form; ask for it with the"
         ' parameter "binary_data": true'

@@ -14,12 +14,12 @@ import pytest
 from tests.e2e.grpc_clients import Clients
 from tests.e2e.running import Running, running
 
-from marserve.frontend.api import inference, management, metrics, v2, workflows
+from marserve.frontend.api import inference, management, metrics, v1, v2, workflows
 from marserve.frontend.grpc import inference_pb2, management_pb2
 
 KEYS = {"inference": "inference-key", "management": "management-key", "API": "renewal-key"}
 ROUTES = {
-    "inference": [*inference.routes(), *v2.routes(), *workflows.inference_routes()],
+    "inference": [*inference.routes(), *v1.routes(), *v2.routes(), *workflows.inference_routes()],
     "management": [*management.routes(True), *workflows.management_routes(True)],
     "metrics": metrics.routes(),
 }

@@ -224,9 +224,9 @@ def test_a_bad_row_is_named(served: Curling) -> None:
 
 def test_what_is_not_offered(served: Curling) -> None:
     for method, path, status in (
-        ("GET", "/v2/models/tensors/config", 501),
-        ("POST", "/v2/models/tensors/generate", 501),
-        ("POST", "/v2/repository/models/tensors/load", 501),
+        ("GET", "/v2/cudasharedmemory/status", 400),
+        ("GET", "/v2/systemsharedmemory/status", 400),
+        ("POST", "/v2/repository/models/nothing/load", 404),
         ("GET", "/v2/nothing", 404),
         ("GET", "/v2/models/tensors/infer", 405),
     ):

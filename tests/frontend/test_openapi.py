@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from marserve.frontend.api import inference, management, metrics, openapi, v2, workflows
+from marserve.frontend.api import inference, management, metrics, openapi, v1, v2, workflows
 from marserve.frontend.api.openapi_operations import OPERATIONS
+from marserve.frontend.api.openapi_v2 import V2_OPERATIONS
 from marserve.frontend.api.routing import Route, Router
 
 TABLES = {
-    "inference": inference.routes() + v2.routes() + workflows.inference_routes(),
+    "inference": inference.routes() + v1.routes() + v2.routes() + workflows.inference_routes(),
     "management": management.routes(model_api=True) + workflows.management_routes(model_api=True),
     "metrics": metrics.routes(),
 }
@@ -52,7 +53,7 @@ def test_what_is_described_exists() -> None:
 
 
 def test_every_operation_is_used() -> None:
-    assert {route.operation for route in EVERYTHING} - {""} == set(OPERATIONS)
+    assert {route.operation for route in EVERYTHING} - {""} == {*OPERATIONS, *V2_OPERATIONS}
 
 
 def test_tokens_are_declared() -> None:
