@@ -3,7 +3,9 @@ wrk.method = "POST"
 local file = assert(io.open(os.getenv("LOAD_BODY"), "rb"))
 wrk.body = file:read("*a")
 file:close()
-wrk.headers["Content-Type"] = os.getenv("LOAD_TYPE")
+for name, value in os.getenv("LOAD_HEADERS"):gmatch("([^:\n]+): ([^\n]*)") do
+  wrk.headers[name] = value
+end
 
 function done(summary, latency, requests)
   local e = summary.errors

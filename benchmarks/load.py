@@ -30,11 +30,19 @@ class Target:
         url: Where it goes, ``http://host:port/path``.
         body: What it carries.
         content_type: Media type of the body.
+        headers: More of them.
     """
 
     url: str
     body: bytes
     content_type: str = "application/octet-stream"
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def header_lines(self) -> list[str]:
+        """All headers that say something of the body, as lines."""
+        pairs = (("Content-Type", self.content_type), *self.headers)
+        return [f"{name}: {value}" for name, value in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,11 @@ def _measure_wrk(target: Target, connections: int, seconds: int) -> Load:
                 *("wrk", "-t1", f"-c{connections}", f"-d{seconds}s"),
                 *("--timeout", "30s", "-s", str(script), target.url),
             ],
-            env={**os.environ, "LOAD_BODY": body.name, "LOAD_TYPE": target.content_type},
+            env={
+                **os.environ,
+                "LOAD_BODY": body.name,
+                "LOAD_HEADERS": "\n".join(target.header_lines),
+            },
             capture_output=True,
             text=True,
             timeout=seconds + 60,
@@ -124,7 +136,7 @@ async def _one_connection(
     url = urlsplit(target.url)
     head = (
         f"POST {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\n"
-        f"Content-Type: {target.content_type}\r\nContent-Length: {len(target.body)}\r\n\r\n"
+        f"Content-Length: {len(target.body)}\r\n" + "\r\n".join([*target.header_lines, "", ""])
     )
     request, bad, made = head.encode() + target.body, 0, 0
     reader, writer = await asyncio.open_connection(url.hostname, url.port)

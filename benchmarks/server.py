@@ -105,7 +105,7 @@ class Server:
         Raises:
             ServerError: If the server ends or does not answer in time; with the end of its log.
         """
-        headers = {"Content-Type": target.content_type}
+        headers = {"Content-Type": target.content_type, **dict(target.headers)}
         request = urllib.request.Request(target.url, target.body, headers, method="POST")
         while time.perf_counter() < self.began + timeout_s and self._process.poll() is None:
             try:

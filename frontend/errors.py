@@ -170,6 +170,11 @@ class TooLarge(ServeError):
 class InternalError(ServeError):
     """A worker or handler failed."""
 
+    @classmethod
+    def of_request(cls, id: str) -> InternalError:
+        """Returns what a client is told of a mistake of our own; the log says more."""
+        return cls(f"The server failed on this request; see its log for request {id}.")
+
 
 class ServiceUnavailable(ServeError):
     """No worker, or no place in the queue; trying again may help."""

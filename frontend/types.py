@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from marserve.worker.wire import Buffer, Failure, Part
@@ -17,9 +17,10 @@ class Chunk:
         status: HTTP status of the answer; the first chunk's counts.
         headers: Response headers that the handler set.
         failure: Set if the request failed; ``body`` is empty then.
+        tail: What follows the body, uncopied; only the way of ``api.hot`` writes it.
     """
 
-    __slots__ = ("body", "failure", "headers", "last", "phrase", "status")
+    __slots__ = ("body", "failure", "headers", "last", "phrase", "status", "tail")
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class Chunk:
         headers: dict[str, str] | None = None,
         last: bool = True,
         failure: Failure | None = None,
+        tail: Sequence[Buffer] = (),
     ) -> None:
         self.body = body
         self.status = status
@@ -37,6 +39,7 @@ class Chunk:
         self.headers = headers or {}
         self.last = last
         self.failure = failure
+        self.tail = tail
 
 
 class Sink(Protocol):

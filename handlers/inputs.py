@@ -13,12 +13,14 @@ from marserve.archiver.tensor_marks import MARK
 from marserve.handlers.tensors import decode_tensor
 
 
-def decode_value(content_type: str | None, data: bytearray, decode: bool = True) -> Any:
+def decode_value(
+    content_type: str | None, data: bytearray | memoryview, decode: bool = True
+) -> Any:
     """Returns a part's value as a handler sees it.
 
     Args:
         content_type: Media type without parameters, lower case, or None.
-        data: The bytes as they came.
+        data: The bytes as they came; a view only for tensors.
         decode: Whether to parse JSON and text at all.
 
     Returns:
@@ -35,7 +37,7 @@ def decode_value(content_type: str | None, data: bytearray, decode: bool = True)
         if content_type == "application/json":
             return json.loads(data)
         if content_type.startswith("text"):
-            return data.decode()
+            return bytes(data).decode() if isinstance(data, memoryview) else data.decode()
     except (ValueError, RecursionError):
         pass  # the handler gets what was sent and can say what is wrong with it
     return data

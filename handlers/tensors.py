@@ -53,7 +53,7 @@ class TensorAnswer:
 NO_TENSORS = TensorAnswer({}, nothing=True)
 
 
-def decode_tensor(kind: str, data: bytearray) -> Any:
+def decode_tensor(kind: str, data: bytearray | memoryview) -> Any:
     """Returns the array that a part of a request holds.
 
     Args:
@@ -79,8 +79,8 @@ def decode_tensor(kind: str, data: bytearray) -> Any:
     return out.reshape(shape)
 
 
-def encode_outputs(result: Any) -> tuple[str, bytes]:
-    """Returns the layout of a result as JSON, and its tensors end to end.
+def encode_outputs(result: Any) -> tuple[str, bytes | memoryview]:
+    """Returns the layout of a result as JSON, and its tensors end to end, a lone one uncopied.
 
     Args:
         result: A dict of arrays by name, a ``TensorAnswer``, or one array, which is called
@@ -101,10 +101,10 @@ def encode_outputs(result: Any) -> tuple[str, bytes]:
         own = more.get(name)
         layout.append([str(name), word, shape, len(raw), *([dict(own)] if own else [])])
         pieces.append(raw)
-    return json.dumps(layout), b"".join(pieces)
+    return json.dumps(layout), pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _encoded(name: str, value: Any) -> tuple[str, list[int], bytes]:
+def _encoded(name: str, value: Any) -> tuple[str, list[int], bytes | memoryview]:
     import numpy
 
     if hasattr(value, "detach"):
@@ -122,7 +122,8 @@ def _encoded(name: str, value: Any) -> tuple[str, list[int], bytes]:
     word = _WORDS.get(array.dtype.name)
     if word is not None:
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        return word, list(array.shape), little.tobytes()
+        flat = numpy.ascontiguousarray(little).reshape(-1)
+        return word, list(array.shape), memoryview(flat.view("u1"))
     if array.dtype.kind not in "OSU":
         raise TypeError(f"output {name!r}: {array.dtype} is no datatype of V2")
     texts = [_bytes(name, each) for each in array.ravel().tolist()]

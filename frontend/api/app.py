@@ -162,8 +162,7 @@ class Front:
         except Exception:
             request = exchange.request
             logger.exception("request %s: %s %s failed", exchange.id, request.method, exchange.path)
-            text = f"The server failed on this request; see its log for request {exchange.id}."
-            return _refusal(exchange, InternalError(text))
+            return _refusal(exchange, InternalError.of_request(exchange.id))
 
     async def _route(self, exchange: Exchange) -> web.StreamResponse:
         request = exchange.request

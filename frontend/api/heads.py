@@ -11,6 +11,7 @@ from marserve.frontend.types import Chunk
 from marserve.worker.wire import Buffer
 
 _BODILESS = frozenset({204, 304})
+_MOST_KNOWN = 1000
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -25,6 +26,7 @@ class HeadWriter:
         self._constant = constant
         lines = "".join(f"{name}: {value}\r\n" for name, value in constant)
         self._usual = f"HTTP/1.1 200 OK\r\n{lines}x-request-id: ".encode("latin-1")
+        self._known: dict[tuple[tuple[str, str], ...], bytes] = {}
         self._second = 0
         self._date = b""
 
@@ -34,13 +36,15 @@ class HeadWriter:
         Raises:
             InternalError: If the handler set a status or header that HTTP cannot carry.
         """
-        date = self._now()
-        plain = chunk.status == 200 and not chunk.headers and not chunk.phrase
-        if plain and keep_alive and chunk.failure is None:
+        usual = chunk.status == 200 and keep_alive and not chunk.phrase and chunk.failure is None
+        if usual:
+            begin = self._with(chunk.headers) if chunk.headers else self._usual
+            size = len(chunk.body) + sum(map(len, chunk.tail))
             rest = b"%b\r\nContent-Length: %d\r\n%b\r\n"
-            return self._usual + rest % (request_id.encode(), len(chunk.body), date), chunk.body
+            return begin + rest % (request_id.encode(), size, self._now()), chunk.body
         body = http.render_body(chunk)
-        size = "" if chunk.status in _BODILESS else f"Content-Length: {len(body)}\r\n"
+        whole = len(body) + sum(map(len, chunk.tail))
+        size = "" if chunk.status in _BODILESS else f"Content-Length: {whole}\r\n"
         close = "" if keep_alive else "Connection: close\r\n"
         return self._head(chunk, request_id, size + close), body
 
@@ -51,6 +55,18 @@ class HeadWriter:
             InternalError: If the handler set a status or header that HTTP cannot carry.
         """
         return self._head(chunk, request_id, "Transfer-Encoding: chunked\r\n")
+
+    def _with(self, headers: dict[str, str]) -> bytes:
+        """The beginning of a usual head with these headers, which come again and again."""
+        key = tuple(headers.items())
+        begin = self._known.get(key)
+        if begin is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            head = http.render_head(Chunk(headers=headers), "", self._constant)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in head.headers[1:])
+            begin = self._known[key] = f"HTTP/1.1 200 OK\r\n{lines}x-request-id: ".encode()
+        return begin
 
     def _head(self, chunk: Chunk, request_id: str, framing: str) -> bytes:
         head = http.render_head(chunk, request_id, self._constant)

@@ -1,11 +1,11 @@
-"""The short way for what a model server does most: ``POST /predictions/...`` over plain HTTP/1.1.
+"""The short way for what a model server does most: inference over plain HTTP/1.1.
 
 Each connection begins here. A request whose head arrives in one piece and which asks for a
-prediction or an explanation goes from the read callback straight into the model's queue, and its
-answer goes from the worker's read callback straight to the socket: no task, no future, no request
-object of a web framework. At the first request of any other kind the connection is handed, bytes
-and all, to the aiohttp application of the same address and stays there. Both ways use the same
-table of routes, the same functions from bytes to requests and from chunks to heads
+prediction, an explanation or V2 inference goes from the read callback straight into the model's
+queue, and its answer goes from the worker's read callback straight to the socket: no task, no
+future, no request object of a web framework. At the first request of any other kind the connection
+is handed, bytes and all, to the aiohttp application of the same address and stays there. Both ways
+use the same table of routes, the same functions from bytes to requests and from chunks to heads
 (``marserve.frontend.api.http``), so that they mean the same; the head is parsed by llhttp.
 """
 
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from marserve.frontend.api import http, inference
+from marserve.frontend.api import http, v2
 from marserve.frontend.api.body import ArrivingBody
+from marserve.frontend.api.hot_requests import SHORT, Arrived, Begun, is_here
 from marserve.frontend.errors import InternalError, ServeError
-from marserve.frontend.types import Chunk, InferenceRequest
+from marserve.frontend.types import Chunk
 from marserve.worker.wire import Buffer
 
 if TYPE_CHECKING:
     from marserve.frontend.api.hot_server import HotServer
-    from marserve.frontend.api.routing import Answer, Match
+    from marserve.frontend.api.routing import Match
 
 _log = logging.getLogger(__name__)
 
-_COMMANDS: dict[Answer, str] = {inference.predict: "predict", inference.explain: "explain"}
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"content-encoding"})
 _CLIENT_GONE = 499
 _MAX_HEAD_BYTES = 16 << 10  # aiohttp says what is too long in a longer one
@@ -57,7 +57,7 @@ class HotConnection(asyncio.BufferedProtocol):
         self._match: Match | None = None
         self._id = ""
         self._begun = 0.0
-        self._request: InferenceRequest | None = None
+        self._request: Begun | None = None
         self._keep_alive = True
         self._streaming = False
         self._body: ArrivingBody | None = None
@@ -119,7 +119,7 @@ class HotConnection(asyncio.BufferedProtocol):
 
     def _too_slow(self, error: ServeError) -> None:
         self._keep_alive = False
-        self.send(error.chunk())
+        self.send(self._refusal(error))
 
     # -- request ---------------------------------------------------------------------------------
 
@@ -200,42 +200,31 @@ class HotConnection(asyncio.BufferedProtocol):
         except (ServeError, ValueError):
             return False
         self._keep_alive = parser.should_keep_alive()
-        return self._match.route.answer in _COMMANDS
+        return is_here(self._front.services, self._match.route.answer, fields)
 
     def _submit(self, body: Buffer) -> None:
-        try:
-            self._request = self._accept(body)
-        except ServeError as error:
-            self.send(error.chunk())
-        except Exception:
-            _log.exception("request %s: POST %r failed", self._id, self._target)
-            text = f"The server failed on this request; see its log for request {self._id}."
-            self.send(InternalError(text).chunk())
-
-    def _accept(self, body: Buffer) -> InferenceRequest | None:
-        """Hands a complete request to its model; None if it was answered meanwhile."""
+        """Hands a complete request to its model."""
         match, services = self._match, self._front.services
         assert match is not None  # noqa: S101  (a parsed head has one)
-        header = self._header
-        if services.auth.enabled:
-            services.auth.check(match.route.token or "", header(b"authorization"))
-        version = match.parameters.get("version") or None
-        model = services.registry.route(match.parameters["model"], version)
-        headers = http.decode_headers(self._raw, services.auth.enabled)
-        command = _COMMANDS[match.route.answer]
-        headers["explain"] = "True" if command == "explain" else "False"
-        headers["url_path"] = match.parameters.get("rest", "")
-        parts, bodies = http.parse_body(header(b"content-type"), body)
-        timeout_s = http.parse_timeout(header(b"x-request-timeout"))
-        request = InferenceRequest(
-            self._id, command, headers, parts, bodies, self, timeout_s, version is not None
-        )
-        model.submit(request)
-        return None if request.answered else request
+        try:
+            if services.auth.enabled:
+                services.auth.check(match.route.token or "", self._header(b"authorization"))
+            arrived = Arrived(services, match, self._id, self._raw, self._fields, body, self)
+            begun = SHORT[match.route.answer](arrived)
+            self._request = None if begun.answered else begun
+        except ServeError as error:
+            self.send(self._refusal(error))
+        except Exception:
+            _log.exception("request %s: POST %r failed", self._id, self._target)
+            self.send(self._refusal(InternalError.of_request(self._id)))
 
     def _header(self, name: bytes) -> str | None:
         value = self._fields.get(name)
         return None if value is None else value.decode("latin-1")
+
+    def _refusal(self, error: ServeError) -> Chunk:
+        """Returns an error in the form of the surface that was asked."""
+        return v2.refusal(error) if self._target.startswith(b"/v2/") else error.chunk()
 
     def _hand_over(self, data: Buffer) -> None:
         """Gives the connection away, with what has arrived of the request."""
@@ -263,8 +252,7 @@ class HotConnection(asyncio.BufferedProtocol):
         except ServeError as error:  # the handler asked for something that HTTP cannot carry
             if self._request is not None:
                 self._request.cancel()  # what may still come of a stream must not follow its error
-            chunk = error.chunk()
-            self._write_whole(chunk)
+            self._write_whole(self._refusal(error))
         except Exception:
             _log.exception("request %s: its answer cannot be written", self._id)
             self._transport.abort()  # a client that waits for nothing would be worse off
@@ -273,7 +261,7 @@ class HotConnection(asyncio.BufferedProtocol):
 
     def _write_whole(self, chunk: Chunk) -> None:
         head, body = self._heads.whole(chunk, self._id, self._keep_alive and not self.closing)
-        self._transport.writelines((head, body) if len(body) else (head,))
+        self._transport.writelines((head, body, *chunk.tail) if len(body) else (head,))
         self._record(chunk.status)
 
     def _stream(self, chunk: Chunk) -> None:

@@ -14,6 +14,7 @@ from marserve.frontend.errors import ServeError
 from marserve.frontend.types import Chunk
 from marserve.frontend.v2 import inference as tensors
 from marserve.frontend.v2 import messages, metadata, statistics
+from marserve.frontend.v2.shared_memory import Regions
 
 KIND = "inference"
 _GET, _POST = frozenset({"GET", "HEAD"}), frozenset({"POST"})
@@ -99,12 +100,23 @@ async def infer(exchange: Exchange) -> web.StreamResponse:
     body = await exchange.read_body()
     asked = messages.parse(body, sent.get(HEADER_LENGTH), signature, regions)
     answer = await tensors.infer(services, model, asked, call_of(exchange))
-    rendered, json_size = messages.render(asked, answer, regions)
-    headers = {**answer.headers, "Content-Type": http.JSON_TYPE}
-    if json_size is not None:
-        headers["Content-Type"] = BINARY_TYPE
-        headers[HEADER_LENGTH] = str(json_size)
-    response = exchange.response(Chunk(rendered, answer.status, headers=headers))
-    if len(rendered) > _LONG_BYTES:
+    chunk = rendered(asked, answer, regions)
+    chunk.body, chunk.tail = b"".join((chunk.body, *chunk.tail)), ()
+    response = exchange.response(chunk)
+    if len(chunk.body) > _LONG_BYTES:
         response.enable_compression()  # if the client accepts it
     return response
+
+
+def rendered(asked: messages.Infer, answer: messages.Answer, regions: Regions) -> Chunk:
+    """Returns an answer as HTTP carries it: JSON, and its binary tensors as ``tail``.
+
+    Raises:
+        BadRequest: If JSON has no form for an output, or it is larger than its shared memory.
+    """
+    head, raws = messages.render(asked, answer, regions)
+    headers = {**answer.headers, "Content-Type": http.JSON_TYPE}
+    if raws:
+        headers["Content-Type"] = BINARY_TYPE
+        headers[HEADER_LENGTH] = str(len(head))
+    return Chunk(head, answer.status, headers=headers, tail=raws)

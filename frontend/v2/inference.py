@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from marserve.frontend.model import Model
     from marserve.worker.wire import Buffer
 
+IN_PIECES = (
+    "the model answers in pieces, which V2 infer cannot carry; use generate_stream or, over gRPC,"
+    " ModelStreamInfer"
+)
+NO_ANSWER = "the model gave no answer to this request; V2 infer takes exactly one"
+
 __all__ = ["Answer", "Call", "Infer", "infer", "stream"]
 
 
@@ -50,12 +56,9 @@ async def infer(services: Services, model: Model, asked: Infer, call: Call) -> A
         if found is None:
             found = piece
         elif not piece.empty:
-            raise NotOffered(
-                "the model answers in pieces, which V2 infer cannot carry; use generate_stream or,"
-                " over gRPC, ModelStreamInfer"
-            )
+            raise NotOffered(IN_PIECES)
     if found is None or found.empty:
-        raise NotOffered("the model gave no answer to this request; V2 infer takes exactly one")
+        raise NotOffered(NO_ANSWER)
     return found
 
 

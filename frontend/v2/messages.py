@@ -232,7 +232,7 @@ def described(asked: Infer, answer: Answer) -> dict[str, Any]:
 
 def render(
     asked: Infer, answer: Answer, regions: Regions | None = None
-) -> tuple[bytes, int | None]:
+) -> tuple[bytes, list[Buffer]]:
     """Writes an answer.
 
     Args:
@@ -241,7 +241,7 @@ def render(
         regions: Where to those go.
 
     Returns:
-        The body, and the length of its JSON part if binary tensors follow.
+        Its JSON part, and the binary tensors that follow, if any do.
 
     Raises:
         BadRequest: If JSON has no form for an output, or it is larger than its shared memory.
@@ -268,7 +268,7 @@ def render(
             one["parameters"] = dict(parameters)
         outputs.append(one)
     head = msgspec.json.encode({**described(asked, answer), "outputs": outputs})
-    return (b"".join([head, *raws]), len(head)) if raws else (head, None)
+    return head, raws
 
 
 def _places(asked: Infer) -> dict[str, Parameters]:

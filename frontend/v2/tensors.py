@@ -99,7 +99,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Ten
     """
     check_kind(name, datatype, shape)
     if datatype == "BYTES":
-        count = sum(1 for _ in elements(name, raw))
+        count = sum(1 for _ in _ends(name, memoryview(raw)))
         if count != prod(shape):
             raise BadRequest(
                 f"input '{name}': {count} elements of BYTES, but shape {list(shape)} has"
@@ -119,14 +119,22 @@ def elements(name: str, raw: Buffer) -> Iterator[bytes]:
     Raises:
         BadRequest: If a length goes beyond the end; naming the tensor.
     """
-    view, at = memoryview(raw), 0
+    view, begin = memoryview(raw), 0
+    for end in _ends(name, view):
+        yield bytes(view[begin + _LENGTH.size : end])
+        begin = end
+
+
+def _ends(name: str, view: memoryview) -> Iterator[int]:
+    """Where each element of ``BYTES`` ends."""
+    at = 0
     while at < len(view):
         begin = at + _LENGTH.size
         size = _LENGTH.unpack_from(view, at)[0] if begin <= len(view) else 0
         at = begin + size
         if at > len(view):
             raise BadRequest(f"input '{name}': the last element of BYTES is cut off")
-        yield bytes(view[begin:at])
+        yield at
 
 
 def to_json(tensor: Tensor, kind: str = "output") -> list[Any]:

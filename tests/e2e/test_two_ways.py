@@ -72,6 +72,48 @@ REQUESTS: list[tuple[str, str, bytes]] = [
 ]
 
 
+def v2(more: str = "", shape: str = "2", data: str = '"data": [1, 2.5]', raw: bytes = b"") -> bytes:
+    """A V2 request of one tensor, with more members of the request and what follows the JSON."""
+    tensor = f'{{"name": "x", "datatype": "FP32", "shape": [{shape}], {data}}}'
+    return f'{{"inputs": [{tensor}]{more}}}'.encode() + raw
+
+
+def binary(more: str = "", count: int = 2) -> tuple[str, bytes]:
+    """Headers and body of a V2 request whose tensor is in binary form."""
+    size = f'"parameters": {{"binary_data_size": {4 * count}}}'
+    head = v2(more, str(count), size)
+    return f"Inference-Header-Content-Length: {len(head)}", head + bytes(range(4)) * count
+
+
+RAW_ANSWER = ', "parameters": {"binary_data_output": true}'
+ONE_RAW = ', "outputs": [{"name": "shapes"}, {"name": "x", "parameters": {"binary_data": true}}]'
+PATH = "/v2/models/tensors/infer"
+REQUESTS += [
+    (PATH, "Content-Type: application/json", v2()),
+    (PATH, "", v2(', "id": "mine"')),
+    ("/v2/models/tensors/versions/1.0/infer", "", v2()),
+    (PATH, *binary()),
+    (PATH, *binary(RAW_ANSWER)),
+    (PATH, *binary(ONE_RAW)),
+    (PATH, *binary(RAW_ANSWER, 200_000)),
+    (PATH, "Accept-Encoding: gzip", v2(shape="2000", data=f'"data": {[1.5] * 2000}')),
+    (PATH, "", v2(', "outputs": [{"name": "absent"}]')),
+    (PATH, "", v2(', "parameters": {"timeout": "soon"}')),
+    (PATH, "X-Request-Timeout: never", v2()),
+    (PATH, "", v2(shape="3")),
+    (PATH, "", v2().replace(b'"x"', b'"break"')),
+    (PATH, "", b"no json"),
+    (PATH, "Inference-Header-Content-Length: 9999", v2()),
+    (PATH, "Connection: close", v2()),
+    ("/v2/models/absent/infer", "", v2()),
+    ("/v2/models/streaming/infer", "", v2()),
+    ("/v2/models/tensors/versions/7/infer", "", v2()),
+    ("/v2/models/tensors/explain", "", v2()),
+    ("/v2/models/base/infer", "", v2()),
+    ("/v2/models/ten%73ors/infer", "", v2()),
+]
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     server = Running(
@@ -84,6 +126,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     server.pack("returning", "returning", one)
     server.pack("wrong", "wrong_length", one)
     server.pack("streaming", "streaming", one)
+    server.pack("tensors", "tensors", one)
     try:
         yield server.start()
     finally:
