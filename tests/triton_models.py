@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,17 @@ def _export_onnx(model: Any, path: Path) -> None:
     import torch
 
     example = torch.zeros(2, 3, SIDE, SIDE)
-    program = torch.onnx.export(
-        model,
-        (example,),
-        input_names=["pixel_values"],
-        output_names=["last_hidden_state"],
-        dynamic_shapes=({0: torch.export.Dim("rows")},),
-        dynamo=True,
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about itself
+        program = torch.onnx.export(
+            model,
+            (example,),
+            input_names=["pixel_values"],
+            output_names=["last_hidden_state"],
+            dynamic_shapes=({0: torch.export.Dim("rows")},),
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None
     program.save(str(path))
 
@@ -126,7 +129,9 @@ def _add_torchscript(folder: Path) -> None:
 
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(_TORCH_CONFIG)
-    torch.jit.script(_module()).save(str(folder / "1" / "model.pt"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the format is on its way out; what has it is still served
+        torch.jit.script(_module()).save(str(folder / "1" / "model.pt"))
 
 
 def _add_exported(folder: Path) -> None:
