@@ -33,6 +33,11 @@ QUANTIZATIONS: dict[SaveMode, tuple[str, ...]] = {
 }
 """The values of ``handler.quantization`` that each source can have; the others have none."""
 
+DTYPES: dict[SaveMode, tuple[str | None, ...]] = {
+    "openvino": (None, "auto", "float32", "bfloat16"),
+}
+"""The values of ``handler.dtype`` of programs whose engine is told at load what to compute in."""
+
 # .pth is not here: TorchServe's users have state dicts under that name.
 _SOURCE_BY_SUFFIX: dict[str, SaveMode] = {
     ".pt": "torchscript",
@@ -202,7 +207,7 @@ class _Question:
         chosen = {
             "$.pt2.compile.enable: true": mode.compiled,
             "$.handler.model_parallel: true": mode.parallel is not None,
-            f"$.handler.dtype: {dtype}": dtype not in (None, "auto"),
+            f"$.handler.dtype: {dtype}": dtype not in DTYPES.get(mode.source, (None, "auto")),
         }
         for key, is_chosen in chosen.items():
             if is_chosen:

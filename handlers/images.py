@@ -134,7 +134,7 @@ def open_image(data: bytes | bytearray | str, limit_pixels: bool = True) -> Imag
         HandlerLoadError: If Pillow is not installed.
     """
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise HandlerLoadError("images need Pillow: pip install pillow") from error
     if isinstance(data, str):
@@ -147,7 +147,12 @@ def open_image(data: bytes | bytearray | str, limit_pixels: bool = True) -> Imag
     except Image.DecompressionBombError as error:
         raise RequestError(f"the image is too large: {error}", 413) from None
     except (OSError, ValueError, SyntaxError, EOFError) as error:
-        raise RequestError(f"the body of {len(data)} bytes is no readable image: {error}") from None
+        # Pillow's text of this one names the address of an object of ours.
+        is_unknown = isinstance(error, UnidentifiedImageError)
+        reason = "of no format that Pillow knows" if is_unknown else error
+        raise RequestError(
+            f"the body of {len(data)} bytes is no readable image: {reason}"
+        ) from None
     return image
 
 

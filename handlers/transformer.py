@@ -248,7 +248,8 @@ class TransformerHandler(BaseHandler):
         begin = time.monotonic()
         try:
             own_weights = self._execution.source == "pretrained"
-            module = load_module(planned if own_weights else replace(planned, weights_file=None))
+            beside = replace(planned, weights_file=None, dtype="auto")
+            module = load_module(planned if own_weights else beside)
         except HandlerLoadError as error:
             raise RequestError(
                 f"explanations need the model's eager weights: {error}; pack them with"

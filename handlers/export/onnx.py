@@ -9,6 +9,7 @@ import torch
 
 from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.export import onnx_int8
+from marserve.handlers.export.onnx_simplify import drop_nan_guards
 from marserve.handlers.export.subject import Subject, export_graph, quiet
 from marserve.handlers.runners.onnx import QUANTIZATION_KEY
 
@@ -41,9 +42,18 @@ def write(subject: Subject, directory: Path) -> list[Path]:
             verbose=False,
         )
     program.save(path)
+    _simplify(path)
     if subject.quantization is not None:
         _quantize(path, subject)
     return sorted(directory.glob(f"{FILE_NAME}*"))
+
+
+def _simplify(path: Path) -> None:
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    if drop_nan_guards(model):
+        onnx.save(model, path)
 
 
 def _quantize(path: Path, subject: Subject) -> None:

@@ -25,6 +25,7 @@ def write(subject: Subject, directory: Path) -> list[Path]:
     path = directory / FILE_NAME
     with quiet(), torch.no_grad():
         model = openvino.convert_model(subject.forward(), example_input=subject.example())
+    _name_inputs(model, subject.input_names)
     for output, name in zip(model.outputs, subject.output_names, strict=True):
         output.get_tensor().set_names({name})
     if subject.quantization is not None:
@@ -32,6 +33,13 @@ def write(subject: Subject, directory: Path) -> list[Path]:
         model.set_rt_info(subject.quantization, QUANTIZATION_KEY)
     openvino.save_model(model, path, compress_to_fp16=False)
     return [path, path.with_suffix(".bin")]
+
+
+def _name_inputs(model: Any, names: tuple[str, ...]) -> None:
+    """Gives the inputs their names back where the converter has lost them."""
+    if not all(names_of & {*names} for names_of in (value.get_names() for value in model.inputs)):
+        for value, name in zip(model.inputs, names, strict=True):
+            value.get_tensor().set_names({name})
 
 
 def _compress_weights(model: Any) -> None:

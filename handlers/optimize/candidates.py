@@ -54,6 +54,8 @@ class Candidate:
         config["handler"]["BetterTransformer"] = self.unpadded
         if not self.needs_export:
             config["handler"]["dtype"] = "float32" if self.numbers == "int8" else self.numbers
+        elif self.numbers == "bfloat16":
+            config["handler"]["dtype"] = self.numbers
         if self.compiled:
             config["pt2"] = {"compile": {**_compile_options(raw), "enable": True}}
         return config
@@ -74,6 +76,8 @@ CANDIDATES: dict[str, Candidate] = {
     "onnx-unpadded": Candidate("onnx", unpadded=True),
     "openvino": Candidate("openvino"),
     "openvino-unpadded": Candidate("openvino", unpadded=True),
+    "openvino-bf16": Candidate("openvino", numbers="bfloat16"),
+    "openvino-bf16-unpadded": Candidate("openvino", unpadded=True, numbers="bfloat16"),
     "aot_inductor": Candidate("aot_inductor"),
     "aot_inductor-unpadded": Candidate("aot_inductor", unpadded=True),
     "exported": Candidate("exported"),
@@ -126,13 +130,14 @@ def _suits(candidate: Candidate, allow_quantized: bool, has_gpu: bool) -> bool:
         return allow_quantized
     if candidate.numbers == "float16":
         return has_gpu
-    if candidate.numbers == "bfloat16":
-        return has_gpu or bool(_BFLOAT16_UNITS & _units())
-    return not (has_gpu and candidate.source == "openvino")
+    if has_gpu and candidate.source == "openvino":
+        return False
+    return candidate.numbers == "float32" or has_gpu or bool(computes_in_bfloat16())
 
 
-def _units() -> set[str]:
-    return {*cpu_features()}
+def computes_in_bfloat16() -> bool:
+    """Whether this processor has instructions for it; without, it is slower than float32."""
+    return bool(_BFLOAT16_UNITS & {*cpu_features()})
 
 
 def _compile_options(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,6 +138,8 @@ class Measurement:
         config = candidate.config(self._archive.config.raw)
         file = serialized_file(archive, candidate)
         find_execution(parse_model_config(config), file)
+        if candidate.compiled:
+            config["handler"]["compile_cache"] = str(compile_cache(self._scratch, name))
         job = self._scratch / f"{name}.json"
         manifest = archive.manifest.as_dict()
         plain = {
@@ -170,7 +172,7 @@ class Measurement:
             if name in self._live:
                 self._try(name, partial(self._time, cell, name))
             if name == BASELINE:
-                report.products_gflops = max(report.products_gflops, self._products())
+                self._products(report, cell)
             self._eager()
 
     def _time(self, cell: str, name: str) -> None:
@@ -178,12 +180,20 @@ class Measurement:
         timing = self._results[name].timings.setdefault(cell, Timing(self._rows[cell], []))
         timing.times_ms.extend(self._live[name].ask("time", cell=cell, seconds=seconds))
 
-    def _products(self) -> float:
-        seconds = min(_PRODUCTS_S, self._plan.seconds)
-        return float(self._eager().ask("products", seconds=seconds))
+    def _products(self, report: Report, cell: str) -> None:
+        eager, seconds = self._eager(), min(_PRODUCTS_S, self._plan.seconds)
+        found = eager.ask("products", seconds=seconds)
+        report.products_gflops = max(report.products_gflops, found)
+        if own := eager.ask("layer_products", cell=cell, seconds=seconds):
+            report.layer_gflops[cell] = max(report.layer_gflops.get(cell, 0.0), own)
 
     def _weigh(self, name: str) -> None:
         self._results[name].memory_mb = self._live[name].ask("memory")
+
+
+def compile_cache(scratch: Path, name: str) -> Path:
+    """Returns where a mode keeps what it compiled when it was tried."""
+    return scratch / f"{name}-cache"
 
 
 def _machine(threads: int) -> dict[str, Any]:

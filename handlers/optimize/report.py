@@ -85,7 +85,8 @@ class Report:
         compared: Rows that the outputs were compared on.
         samples: Whether they are samples of the model's own, not made up.
         tolerance: What was allowed.
-        products_gflops: Rate of float32 matrix products measured meanwhile.
+        products_gflops: Rate of large float32 matrix products measured meanwhile.
+        layer_gflops: Rate of the products with the model's own matrices alone, by cell.
         results: By the mode's name.
         target: What the winner is best at, or None.
         winner: The mode chosen, or None.
@@ -97,6 +98,7 @@ class Report:
     samples: bool
     tolerance: dict[str, Any]
     products_gflops: float = 0.0
+    layer_gflops: dict[str, float] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)
     target: str | None = None
     winner: str | None = None
@@ -122,10 +124,12 @@ class Report:
 
     def _about(self) -> str:
         kind = "of the samples" if self.samples else "of random tokens"
+        own = ", ".join(f"{rate:.0f} at {cell}" for cell, rate in self.layer_gflops.items())
         return (
             f"compared with eager float32 on {self.compared} rows {kind};"
             f" {self.machine['threads']} threads;"
             f" matrix products at {self.products_gflops:.0f} GFLOP/s"
+            + (f", with the model's own matrices {own}" if own else "")
         )
 
     def _lines(self, name: str) -> list[list[str]]:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from marserve.archiver.execution import SUFFIXES
 from marserve.archiver.repack import Changes, repack
-from marserve.archiver.unpack import Archive
+from marserve.archiver.unpack import Archive, walk_files
 from marserve.handlers.optimize.candidates import Candidate
 from marserve.handlers.optimize.programs import Programs, serialized_file
 from marserve.handlers.optimize.report import Report
 from marserve.handlers.runners.weights import STANDARD_NAMES
 
 REPORT_NAME = "optimize-report.json"
+CACHE_NAME = "compile-cache"
+"""Folder of the archive with what ``torch.compile`` would compile again at the next start."""
 _PROGRAMS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 
 
@@ -25,6 +27,7 @@ def rewrite(
     target: Path,
     scratch: Path,
     force: bool,
+    compiled: Path | None = None,
 ) -> Path:
     """Writes the new archive.
 
@@ -36,6 +39,7 @@ def rewrite(
         target: Where to; its suffix tells the format.
         scratch: For the report's file.
         force: Whether an existing target is replaced.
+        compiled: What ``torch.compile`` has kept, for a winner that is compiled when it is loaded.
 
     Raises:
         ArchiveError: If the target exists.
@@ -43,13 +47,21 @@ def rewrite(
     file = scratch / REPORT_NAME
     file.write_text(json.dumps(report.as_dict(), indent=2) + "\n")
     archive = programs.archive_for(winner)
+    config, cached = winner.config(original.config.raw), _cached(compiled)
+    if cached:
+        config["handler"].setdefault("compile_cache", CACHE_NAME)
     changes = Changes(
-        config=winner.config(original.config.raw),
+        config=config,
         serialized_file=_serialized_file(archive, winner),
-        files={REPORT_NAME: file},
+        files={REPORT_NAME: file, **cached},
         removed=frozenset() if winner.needs_export else _old_program(archive),
     )
     return repack(archive, changes, target, force=force)
+
+
+def _cached(directory: Path | None) -> dict[str, Path]:
+    files = walk_files(directory) if directory and directory.is_dir() else []
+    return {f"{CACHE_NAME}/{name}": path for name, path in files if not name.endswith(".lock")}
 
 
 def _serialized_file(archive: Archive, winner: Candidate) -> str | None:

@@ -20,7 +20,7 @@ from marserve.handlers.optimize.accuracy import Tolerance
 from marserve.handlers.optimize.candidates import CANDIDATES, choose_candidates
 from marserve.handlers.optimize.command import Target
 from marserve.handlers.optimize.inputs import Cell
-from marserve.handlers.optimize.measure import Measurement, Plan
+from marserve.handlers.optimize.measure import Measurement, Plan, compile_cache
 from marserve.handlers.optimize.plot import check_plotting, plot
 from marserve.handlers.optimize.programs import Programs
 from marserve.handlers.optimize.report import Report
@@ -106,8 +106,10 @@ class Study:
 
     def write(self, target: Path, force: bool) -> None:
         """Writes the archive with the chosen mode."""
-        winner = CANDIDATES[str(self.report.winner)]
-        rewrite(self._archive, self._programs, winner, self.report, target, self._scratch, force)
+        name = str(self.report.winner)
+        cache = compile_cache(self._scratch, name)
+        files = self._archive, self._programs, CANDIDATES[name], self.report, target
+        rewrite(*files, self._scratch, force, cache)
 
 
 def _plan(flags: dict[str, Any]) -> Plan:

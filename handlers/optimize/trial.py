@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 import warnings
@@ -18,7 +19,7 @@ from typing import Any
 import psutil
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from marserve.archiver.errors import MarserveError
 from marserve.handlers.context import Context
@@ -116,6 +117,43 @@ class Trial:
                 rate = 2e-9 * rows * inner * columns / (time.perf_counter() - began)
                 best = max(best, rate)
         return best
+
+    def layer_products(self, cell: str, seconds: float) -> float | None:
+        """Returns the rate of the products with the model's own matrices alone, in 1e9 a second.
+
+        One matrix after the other, as the model needs them, so that each comes from memory anew:
+        for few tokens that, and not arithmetic, is the limit. None without such matrices, or if
+        some of the cell's tokens are padding.
+        """
+        weights, tokens = self._layer_weights(), self._tokens(cell)
+        if not weights or not tokens:
+            return None
+        states = {w.shape[1]: torch.randn(tokens, w.shape[1]).to(w) for w in weights}
+        times_s: list[float] = []
+        ends = time.perf_counter() + seconds
+        with torch.inference_mode():
+            while len(times_s) < _FEWEST_RUNS or time.perf_counter() < ends:
+                began = time.perf_counter()
+                for weight in weights:
+                    torch.mm(states[weight.shape[1]], weight.t())
+                self._finish()
+                times_s.append(time.perf_counter() - began)
+        return 2e-9 * tokens * sum(w.numel() for w in weights) / statistics.median(times_s)
+
+    def _layer_weights(self) -> list[Tensor]:
+        """The matrices of the linear layers that are in a list of layers."""
+        named = self._runner.module.named_modules() if self._runner.module else ()
+        return [
+            module.weight.detach()
+            for name, module in named
+            if isinstance(module, nn.Linear) and any(map(str.isdecimal, name.split(".")))
+        ]
+
+    def _tokens(self, cell: str) -> int:
+        inputs = self._batches[cell]
+        if "input_ids" not in inputs or not inputs.get("attention_mask", torch.ones(1)).all():
+            return 0
+        return inputs["input_ids"].numel()
 
     def _run(self, inputs: Inputs) -> dict[str, Tensor]:
         outputs = self._runner(inputs)

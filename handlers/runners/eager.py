@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from marserve.handlers.runners.base import (
     INPUT_NAMES,
@@ -46,7 +46,8 @@ class EagerRunner:
         self._output_names = output_names
         self._decodes = decodes
         self._input_names = input_names(module, known)
-        self._device = next(module.parameters()).device
+        parameter = next(module.parameters())
+        self._device, self._dtype = parameter.device, parameter.dtype
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -66,8 +67,12 @@ class EagerRunner:
     @torch.inference_mode()
     def __call__(self, inputs: Inputs) -> Outputs:
         """Runs one padded batch."""
-        outputs = self._forward(**inputs)
+        outputs = self._forward(**{name: self._cast(values) for name, values in inputs.items()})
         return {name: outputs[name] for name in self._output_names}
+
+    def _cast(self, values: Tensor) -> Tensor:
+        """Sound and images come in float32, whatever the model computes in."""
+        return values.to(self._dtype) if values.is_floating_point() else values
 
     def decoder(self) -> Decoder:
         """Returns a decoder that keeps keys and values of past tokens."""

@@ -54,6 +54,7 @@ class OpenVinoProgram:
     def __init__(self, path: Path, options: RunnerOptions) -> None:
         openvino = import_openvino()
         self._core = openvino.Core()
+        self._numbers = "bf16" if options.dtype == "bfloat16" else "f32"
         try:
             self._model = self._core.read_model(path)
         except RuntimeError as error:
@@ -89,9 +90,15 @@ class OpenVinoProgram:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": self._threads,
             "ENABLE_CPU_PINNING": False,  # all workers would be pinned to the same cores
-            "INFERENCE_PRECISION_HINT": "f32",  # where the processor has bf16 it would be that
+            "INFERENCE_PRECISION_HINT": self._numbers,  # unasked, it would be bf16 where there is
         }
         compiled = self._core.compile_model(self._model, "CPU", settings)
+        found = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+        if found != self._numbers:
+            raise HandlerLoadError(
+                "model-config.yaml: $.handler.dtype: bfloat16: this processor does not compute in"
+                " it; expected float32"
+            )
         self._request = compiled.create_infer_request()
 
 

@@ -30,6 +30,8 @@ class DynamicLinear(nn.Module):
         bias: ``[out] float32``, or None.
     """
 
+    weight = None  # models such as T5 look for what a layer of their own would compute in
+
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         values, scales = quantize(weight)
@@ -60,6 +62,8 @@ class WeightOnlyLinear(nn.Module):
         weight: ``[out, in]``.
         bias: ``[out]``, or None.
     """
+
+    weight = None  # models such as T5 look for what a layer of their own would compute in
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()

@@ -140,3 +140,10 @@ def test_the_runner_of_each_source() -> None:
     assert "compiled" == execution("m.safetensors", COMPILED).runner
     assert "parallel" == execution("m.safetensors", RANKS, model_parallel=True).runner
     assert "onnx" == execution("m.onnx").runner
+
+
+def test_one_engine_is_told_what_to_compute_in() -> None:
+    assert "openvino" == execution("m.xml", {}, dtype="bfloat16").source
+    for file, dtype in (("m.xml", "float16"), ("m.onnx", "bfloat16")):
+        with pytest.raises(ConfigError, match=rf"\$\.handler\.dtype: {dtype}"):
+            execution(file, {}, dtype=dtype)

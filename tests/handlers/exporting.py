@@ -13,6 +13,7 @@ import torch
 import yaml
 from tests.handlers.conftest import TinyModel
 from tests.handlers.serving import TEXTS, context
+from tests.media_models import KINDS, save
 
 from marserve.archiver.manifest import MANIFEST_PATH, Manifest
 from marserve.archiver.package import PackageSpec, package
@@ -20,6 +21,11 @@ from marserve.archiver.pretrained import pretrained_spec
 from marserve.handlers.export.archive import ExportSpec, export_archive
 from marserve.handlers.transformer import TransformerHandler
 
+# Tasks that have no kind of model of their own, with one that they can be done with.
+_MODELS = dict.fromkeys(
+    ("zero_shot_classification", "feature_extraction", "sentence_similarity"),
+    "sequence_classification",
+)
 GENERATION = {"do_sample": False, "max_new_tokens": 6}
 Exported = Callable[..., Path]
 
@@ -81,7 +87,7 @@ def exported(tiny_model: TinyModel, tmp_path_factory: pytest.TempPathFactory) ->
             if archive.exists():
                 return archive
             if source == "pretrained":
-                return pack(tiny_model(kind, task), task, root)
+                return pack(_saved(tiny_model, kind, task, root), task, root)
             spec = ExportSpec(
                 archive=weights, target=archive, source=source, quantization=quantization
             )
@@ -89,3 +95,9 @@ def exported(tiny_model: TinyModel, tmp_path_factory: pytest.TempPathFactory) ->
         return archive
 
     return get
+
+
+def _saved(tiny_model: TinyModel, kind: str, task: str, root: Path) -> Path:
+    if kind in KINDS:
+        return save(kind, root / "saved")
+    return tiny_model(kind, _MODELS.get(task, task))

@@ -20,7 +20,7 @@ from tests.handlers.exporting import pack, serve
 from tests.handlers.serving import ask, load
 
 from marserve.archiver.errors import ArchiveError, HandlerLoadError
-from marserve.archiver.unpack import open_directory
+from marserve.archiver.unpack import open_directory, unpack
 from marserve.handlers.optimize.accuracy import Accuracy, Tolerance, compare
 from marserve.handlers.optimize.candidates import CANDIDATES, choose_candidates
 from marserve.handlers.optimize.choose import choose
@@ -94,6 +94,9 @@ def test_the_report_has_every_mode_with_all_its_numbers(optimized: dict[str, Any
     assert ["eager", "torchscript", "eager-bf16"] == list(results)
     assert report["compared"] == len(TEXTS)
     assert report["samples"] is True
+    assert ["1x8"] == list(report["layer_gflops"])  # the other batch is padded
+    assert 0 < report["layer_gflops"]["1x8"]
+    assert "with the model's own matrices" in optimized["done"].stdout
     assert results["eager"]["accuracy"] == {"largest": 0.0, "agreement": 1.0}
     assert results["torchscript"]["state"] == "ok"
     assert 0 < results["eager-bf16"]["accuracy"]["largest"]
@@ -139,6 +142,23 @@ def test_the_archive_of_a_winner_answers_as_eager_does(
 
     torch.testing.assert_close(actual, expected, atol=1e-4, rtol=0)
     assert (name != "torchscript") == (target / "model.safetensors").is_file()
+
+
+def test_a_compiled_winner_brings_along_what_was_compiled(archive: Path, tmp_path: Path) -> None:
+    original, kept = open_directory(archive), tmp_path / "cache"
+    (kept / "ab").mkdir(parents=True)
+    (kept / "ab" / "code.so").write_bytes(b"machine code")
+    (kept / "ab" / "code.lock").touch()
+    programs = Programs(original, tmp_path, keep_weights=True, limit_s=LIMIT_S)
+    report = Report({"threads": 1}, "tiny", 1, True, {}, winner="compiled")
+    target, mode = tmp_path / "new.mar", CANDIDATES["compiled"]
+    rewrite(original, programs, mode, report, target, tmp_path, force=False, compiled=kept)
+    (tmp_path / "opened").mkdir()
+    new = unpack(target, tmp_path / "opened")
+
+    assert "compile-cache" == new.config.handler.compile_cache
+    assert b"machine code" == (new.directory / "compile-cache" / "ab" / "code.so").read_bytes()
+    assert not (new.directory / "compile-cache" / "ab" / "code.lock").exists()
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_an_explanation_has_the_shape_of_the_image(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"no image", "is no readable image"),
+        (b"no image", "is no readable image: of no format that Pillow knows"),
         (RED[:50], "is no readable image"),
         ("%%%", "no base64"),
         ([[1.0], [1.0, 2.0]], "are no tensor"),
