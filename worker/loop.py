@@ -27,6 +27,7 @@ from marserve.worker.redaction import plain, without_paths
 from marserve.worker.stages import Spans, watch
 
 _LARGE_BYTES = 64 << 10
+_QUICK_S = 0.001
 _GAUGE_INTERVAL_S = 0.2  # a gauge shows its last value: more often than this nobody can tell
 
 
@@ -186,6 +187,7 @@ class Loop:
             self._metrics.drain()
             self._spans.clear()
             return
+        self._channel.quick = took_s < _QUICK_S
         self._gauge(time.perf_counter(), took_s)
         buffers = self._metric_frames()
         replies = wire.Replies([reply for reply, _ in answers], took_s, self._spans)
