@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from marserve.archiver.errors import ConfigError
 from marserve.archiver.handler_options import HandlerOptions
 from marserve.archiver.manifest import TRANSFORMER_HANDLER
+from marserve.archiver.own_signature import check_signature
 from marserve.archiver.schema import Natural, Positive, Reading, UpTo100, check_plain
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -102,6 +103,35 @@ class DynamicBatching(Struct, frozen=True, rename="camel", kw_only=True):
     priority_queue_policy: dict[str, QueuePolicy] = {}
 
 
+class DeclaredTensor(Struct, frozen=True, kw_only=True):
+    """One input or output of the ``signature`` section.
+
+    Args:
+        shape: With the dimension of the rows, if there is one; -1 where any size will do.
+        labels: Of classes, by index; of outputs.
+    """
+
+    name: str = ""
+    datatype: str = ""
+    shape: list[int] = []
+    optional: bool | None = None
+    labels: list[str] = []
+
+
+class DeclaredSignature(Struct, frozen=True, rename="camel", kw_only=True):
+    """The ``signature`` section: the tensors that V2 requests are compared with.
+
+    Args:
+        max_rows: Largest first dimension of an input, which then counts rows; 0 for no bound.
+        strict: Whether requests that differ are refused; true if absent.
+    """
+
+    inputs: list[DeclaredTensor] = []
+    outputs: list[DeclaredTensor] = []
+    max_rows: Natural = 0
+    strict: bool | None = None
+
+
 class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
     """A model-config.yaml; None stands for a key that is absent.
 
@@ -116,6 +146,7 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
         default_priority_level: Ours; of requests that name none; the middle one if absent.
         dynamic_batching: Ours; how the queue makes batches, in the place of ``max_batch_delay``.
         response_cache: Ours; whether answers to V2 requests are kept for the same request.
+        signature: Ours; the tensors of V2 requests and answers.
         use_handler: Ours; serves the archive in the place of the handler that it carries.
         raw: The whole file as plain values, for handlers.
         warnings: Slips that are no errors, each fit to be shown.
@@ -152,6 +183,7 @@ class ModelConfig(Struct, frozen=True, rename="camel", kw_only=True):
     async_communication: bool | None = None
     dynamic_batching: DynamicBatching | None = None
     response_cache: bool | None = None
+    signature: DeclaredSignature | None = None
     use_venv: bool | None = None
     use_handler: str | None = None
     pt2: Compilation | None = None
@@ -202,6 +234,7 @@ def parse_model_config(
     values["handler"] = _read_handler(reading, raw.get("handler"), strict=strict)
     config = ModelConfig(**values, raw=raw, warnings=reading.warnings)
     _check_together(reading, config)
+    check_signature(config, where)
     return config
 
 

@@ -20,6 +20,7 @@ from marserve.archiver.manifest import (
 )
 from marserve.archiver.members import DEFAULT_LIMITS, Limits
 from marserve.archiver.model_config import ModelConfig, load_model_config
+from marserve.archiver.own_signature import own_signature
 from marserve.archiver.signature import Signature
 
 __all__ = ["Archive", "Limits", "digest_problems", "open_directory", "unpack"]
@@ -67,7 +68,8 @@ def unpack(path: Path, target_dir: Path, limits: Limits = DEFAULT_LIMITS) -> Arc
             shown = "; ".join(problems[:_SHOWN_PROBLEMS])
             raise ArchiveError(f"{path.name}: {shown}{' ...' * (len(problems) > _SHOWN_PROBLEMS)}")
         digest = hash_lines(f"{digest} {name}" for name, digest in digests.items())
-        return Archive(root, manifest, _read_config(root, manifest), digest)
+        config = _read_config(root, manifest)
+        return Archive(root, manifest, config, digest, own_signature(root, manifest, config))
     except BaseException:
         shutil.rmtree(target_dir, ignore_errors=True)
         raise
@@ -93,7 +95,9 @@ def open_directory(path: Path) -> Archive:
     for name, file in walk_files(root):
         status = file.stat()
         lines.append(f"{status.st_size} {status.st_mtime_ns} {name}")
-    return Archive(root, manifest, _read_config(root, manifest), hash_lines(lines))
+    config = _read_config(root, manifest)
+    signature = own_signature(root, manifest, config)
+    return Archive(root, manifest, config, hash_lines(lines), signature)
 
 
 def digest_problems(manifest: Manifest, found: dict[str, str]) -> list[str]:
