@@ -65,7 +65,7 @@ class Clock:
 
 
 class AccessLog:
-    """Writes ``date - /remote "GET /ping HTTP/1.1" 200 0`` for each request.
+    """Writes ``date - /127.0.0.1:5 "GET /ping HTTP/1.1" 200 0`` for each request.
 
     Args:
         writer: Where to; None to write nothing.

@@ -149,7 +149,9 @@ class Telemetry:
         """
         for sample in samples:
             if self._log is not None and self._wanted(sample):
-                self._log.model(sample, self._host)
+                declared = self._model.get((sample.kind, sample.name))
+                unit = declared.unit if declared else UNITS.get(sample.unit, sample.unit)
+                self._log.model(sample, self._host, unit)
             if self._mode == "prometheus":
                 self._sample(sample, model_name)
 

@@ -49,10 +49,9 @@ class MetricsLog:
         head = f"{family.name}.{family.unit}:{value}|#{dimensions}"
         self._server.write(f"{head}|#hostname:{host},timestamp:{int(time.time())}")
 
-    def model(self, sample: wire.Sample, host: str) -> None:
+    def model(self, sample: wire.Sample, host: str, unit: str) -> None:
         """Takes a value that a handler reported."""
         dimensions = ",".join(f"{name}:{value}" for name, value in sample.dimensions)
-        unit = UNITS.get(sample.unit, sample.unit)
         ids = sample.request_ids or "null"
         head = f"{sample.name}.{unit}:{sample.value}|#{dimensions}"
         self._model.write(f"{head}|#hostname:{host},requestID:{ids},timestamp:{int(time.time())}")

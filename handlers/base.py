@@ -123,7 +123,8 @@ class BaseHandler:
         self._tensors = TensorBatch(data) if TensorBatch.holds(data) else None
         if self._tensors is not None:
             return self._tensors.gather(self.device)
-        return torch.as_tensor(data, device=self.device)
+        rows = [_value(row) for row in data] if isinstance(data, list) else data
+        return torch.as_tensor(rows, device=self.device)
 
     @timed
     @torch.inference_mode()
@@ -241,6 +242,13 @@ class BaseHandler:
     def _is_describe(self) -> bool:
         """Tells whether the batch at hand asks for a description."""
         return bool(self.context.get_request_header(0, "describe") == "True")
+
+
+def _value(row: Any) -> Any:
+    """What a row holds: of one with ``data`` or ``body`` that, else the row itself."""
+    if not isinstance(row, dict):
+        return row
+    return row["data"] if row.get("data") is not None else row.get("body", row)
 
 
 def pick_device(gpu_id: int | str | None, device_type: str | None = None) -> torch.device:

@@ -1,9 +1,12 @@
 """Envelopes: bodies of other protocols around the rows that a handler reads.
 
 body      the handler gets what stands under ``data`` or ``body``, without the dict around it
-json      the ``instances`` of all requests in one batch; answers ``{"predictions": [...]}``
-kserve    the same; answers objects, with ``explanations`` in the place of ``predictions`` if asked
-kservev2  the ``inputs`` of all requests; answers outputs with names, datatypes and shapes
+json      the ``instances`` of all requests in one batch, those of ``b64`` alone decoded; answers
+          ``{"predictions": [...]}``
+kserve    the same, nothing decoded; answers objects, with ``explanations`` in the place of
+          ``predictions`` if asked
+kservev2  the ``inputs`` of all requests, their ``data`` in the tensor's shape; answers outputs with
+          names, datatypes and shapes
 """
 
 from __future__ import annotations
@@ -106,7 +109,7 @@ class SplittingEnvelope(BaseEnvelope):
         instances = _object(body_of(row)).get("instances")
         if not isinstance(instances, list):
             raise RequestError('the request has no "instances": expected {"instances": [...]}')
-        return [_decoded(instance) for instance in instances]
+        return instances
 
     def answer(self, index: int, results: list[Any]) -> Any:
         """Returns the answer of the request with this index from its results."""
@@ -120,6 +123,10 @@ class SplittingEnvelope(BaseEnvelope):
 
 class JSONEnvelope(SplittingEnvelope):
     """Instances in, predictions out; the answer is a text."""
+
+    def items(self, row: Any) -> list[Any]:
+        """Returns the instances of one request, those of ``b64`` alone decoded."""
+        return [_decoded(instance) for instance in super().items(row)]
 
     def answer(self, index: int, results: list[Any]) -> Any:
         """Returns ``{"predictions": [...]}`` as text."""
@@ -141,15 +148,17 @@ class KServev2Envelope(SplittingEnvelope):
     def __init__(self, handle_fn: Handle) -> None:
         super().__init__(handle_fn)
         self._ids: list[Any] = []
+        self._names: list[list[str]] = []
 
     def parse_input(self, data: list[Any]) -> list[Any]:
-        """Returns the data of every input, in its shape; names go to ``context.input_names``."""
+        """Returns every input, its data in its shape; names go to ``context.input_names``."""
         self._ids = []
+        self._names = []
         self.context.input_names = []
         return super().parse_input(data)
 
     def items(self, row: Any) -> list[Any]:
-        """Returns the data of a request's inputs.
+        """Returns a request's inputs, as they were sent but for the shape of ``data``.
 
         Raises:
             RequestError: If it has none, or one is not what it says to be.
@@ -159,16 +168,21 @@ class KServev2Envelope(SplittingEnvelope):
         if not isinstance(inputs, list) or not inputs:
             raise RequestError('the request has no "inputs": expected a list of tensors')
         self._ids.append(body.get("id"))
-        self.context.input_names += [tensor_name(tensor) for tensor in inputs]
-        return [tensor_values(tensor) for tensor in inputs]
+        names = [tensor_name(tensor) for tensor in inputs]
+        self._names.append(names)
+        self.context.input_names += names
+        return [{**tensor, "data": tensor_values(tensor)} for tensor in inputs]
 
     def answer(self, index: int, results: list[Any]) -> Any:
-        """Returns the answer with one output a result."""
+        """Returns the answer with one output a result, named as the input that it is for."""
+        names = self._names[index]
+        if len(names) != len(results):
+            names = [f"output-{i}" for i in range(len(results))]
         return {
             "id": self._ids[index] or self.context.get_request_id(index) or str(uuid.uuid4()),
             "model_name": self.context.model_name,
             "model_version": (self.context.manifest.get("model") or {}).get("modelVersion"),
-            "outputs": [named_tensor(f"output-{i}", result) for i, result in enumerate(results)],
+            "outputs": [named_tensor(*each) for each in zip(names, results, strict=True)],
         }
 
 

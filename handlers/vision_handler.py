@@ -44,7 +44,7 @@ class VisionHandler(BaseHandler):
         """Returns the tensor of one row, on the CPU."""
         value = row.get("data")
         if value is None:
-            value = row.get("body")
+            value = row.get("body", row.get("b64"))
         if isinstance(value, (bytes, bytearray, str)):
             image = open_image(value, self._limit_pixels())
             tensor: Tensor = self.image_processing(image)

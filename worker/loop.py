@@ -214,6 +214,13 @@ class Loop:
             self._gauged_at = now
             self._metrics.add_time("PredictionTime", round(took_s * 1e3, 2), None, "ms")
 
+    def report(self) -> None:
+        """Sends what the handler reported while it was loaded."""
+        if self._rank:
+            self._metrics.drain()
+        elif buffers := self._metric_frames():
+            self._channel.send_buffers(buffers)
+
     def _metric_frames(self) -> list[wire.Buffer]:
         """What was reported goes out before the answer, so that a client finds it counted."""
         drained = self._metrics.drain()
@@ -247,6 +254,7 @@ def serve(channel: Channel) -> int:
     gc.collect()
     gc.freeze()  # what loading made stays: the collector need not walk it again
     channel.send(wire.Loaded(os.getpid(), follows=loop.follow is not None))
+    loop.report()
     if loop.follow is not None:
         loop.follow()
         return 0

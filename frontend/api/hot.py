@@ -74,7 +74,7 @@ class HotConnection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self._remote = str(peer[0])
+            self._remote = f"{peer[0]}:{peer[1]}"
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop when the client is gone: its request gives its place up."""

@@ -123,7 +123,8 @@ class Calls:
         self._services.telemetry.response(status)
         took_ms = (time.monotonic() - call.begun) * 1e3
         log = self._services.access_log
-        log.write(call.remote, "gRPC", call.method.name, "HTTP/2.0", int(code), took_ms)
+        name = call.method.name.removeprefix("/")
+        log.write(call.remote, "gRPC", name, "HTTP/2.0", int(code), took_ms)
 
     def _in_task(self, answer: Callable[[Call, Buffer], Awaitable[None]]) -> Start:
         async def run(call: Call, message: Buffer) -> None:

@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.inbox.remote = str(peer[0])
+            self.inbox.remote = f"{peer[0]}:{peer[1]}"
         self.out.open(transport)
         self.inbox.open()
         if self.unwelcome:

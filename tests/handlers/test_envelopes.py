@@ -110,7 +110,10 @@ def test_kservev2_reshapes_inputs_and_flattens_outputs() -> None:
 
     [answer] = load_envelope("kservev2", handler)([{"body": body}], context)
 
-    assert [[[1, 2], [3, 4]], "hello"] == handler.rows
+    assert [[[1, 2], [3, 4]], "hello"] == [row["data"] for row in handler.rows]
+    assert [("in", "FP32"), ("txt", "BYTES")] == [
+        (row["name"], row["datatype"]) for row in handler.rows
+    ]
     assert ["in", "txt"] == context.input_names  # type: ignore[attr-defined]
     assert ("mine", "m", "1.5") == (answer["id"], answer["model_name"], answer["model_version"])
     assert [
@@ -129,10 +132,18 @@ def test_kservev2_answers_each_request_of_a_batch() -> None:
         for i in range(2)
     ]
 
-    answers = load_envelope("kservev2", Recorder())(rows, context_of({}, {}))
+    answers = load_envelope("kservev2", Recorder([[0, 0], [1, 1]]))(rows, context_of({}, {}))
 
     assert ["id-0", "id-1"] == [answer["id"] for answer in answers]
     assert [[0, 0], [1, 1]] == [answer["outputs"][0]["data"] for answer in answers]
+    assert ["x", "x"] == [answer["outputs"][0]["name"] for answer in answers]
+
+
+def test_kserve_decodes_nothing_and_its_images_are_read_all_the_same() -> None:
+    handler = Recorder()
+    load_envelope("kserve", handler)([{"body": {"instances": [{"b64": "QUJD"}]}}], context_of({}))
+
+    assert [{"b64": "QUJD"}] == handler.rows
 
 
 @pytest.mark.parametrize(

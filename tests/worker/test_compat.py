@@ -24,6 +24,7 @@ UNLOADABLE = (
     "broken_",
     "chaos",
     "continuous",
+    "custom_ranks",
     "hanging_",
     "loop_bound",
     "meeting",
