@@ -27,7 +27,7 @@ SUFFIXES: dict[SaveMode, tuple[str, ...]] = {
 """The names of the files of each source but ``pretrained``, whose files keep their usual names."""
 
 QUANTIZATIONS: dict[SaveMode, tuple[str, ...]] = {
-    "pretrained": ("int8_dynamic", "int8_weight_only"),
+    "pretrained": ("int8_dynamic", "int8_weight_only", "float8_dynamic"),
     "onnx": ("int8_dynamic", "int8_weight_only"),
     "openvino": ("int8_weight_only",),
 }

@@ -23,7 +23,7 @@ Task = Literal[
     "sentence_similarity",
 ]
 SaveMode = Literal["pretrained", "torchscript", "onnx", "openvino", "aot_inductor", "exported"]
-Quantization = Literal["int8_dynamic", "int8_weight_only"]
+Quantization = Literal["int8_dynamic", "int8_weight_only", "float8_dynamic"]
 
 
 class Explain(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,8 @@ class Candidate:
         source: What the model is run from.
         compiled: Whether it goes through ``torch.compile``.
         unpadded: Whether padding is kept out of the computation.
-        numbers: What weights and activations are; of ``int8`` only the weights are, at rest.
+        numbers: What weights and activations are; of ``int8``, which stands for all of eight bits,
+            only the weights are, at rest.
         quantization: As in ``handler.quantization``, or None.
     """
 
@@ -90,6 +91,8 @@ CANDIDATES: dict[str, Candidate] = {
     "unpadded-int8": Candidate(unpadded=True, numbers="int8", quantization="int8_dynamic"),
     "compiled-int8": Candidate(compiled=True, numbers="int8", quantization="int8_dynamic"),
     "eager-int8-weights": Candidate(numbers="int8", quantization="int8_weight_only"),
+    "eager-fp8": Candidate(numbers="int8", quantization="float8_dynamic"),
+    "compiled-fp8": Candidate(compiled=True, numbers="int8", quantization="float8_dynamic"),
     "onnx-int8": Candidate("onnx", numbers="int8", quantization="int8_dynamic"),
     "onnx-int8-unpadded": Candidate(
         "onnx", unpadded=True, numbers="int8", quantization="int8_dynamic"
@@ -127,7 +130,7 @@ def choose_candidates(
 def _suits(candidate: Candidate, allow_quantized: bool, has_gpu: bool) -> bool:
     """Half precision only where the machine computes in it; elsewhere it is slower than float32."""
     if candidate.numbers == "int8":
-        return allow_quantized
+        return allow_quantized and (has_gpu or candidate.quantization != "float8_dynamic")
     if candidate.numbers == "float16":
         return has_gpu
     if has_gpu and candidate.source == "openvino":

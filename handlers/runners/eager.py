@@ -70,9 +70,10 @@ class EagerRunner:
         outputs = self._forward(**{name: self._cast(values) for name, values in inputs.items()})
         return {name: outputs[name] for name in self._output_names}
 
-    def _cast(self, values: Tensor) -> Tensor:
+    def _cast(self, values: Any) -> Any:
         """Sound and images come in float32, whatever the model computes in."""
-        return values.to(self._dtype) if values.is_floating_point() else values
+        is_real = isinstance(values, Tensor) and values.is_floating_point()
+        return values.to(self._dtype) if is_real else values
 
     def decoder(self) -> Decoder:
         """Returns a decoder that keeps keys and values of past tokens."""

@@ -1,7 +1,7 @@
 """Weights of eight bits: the linear layers of an eager model, quantised while it is loaded.
 
-Weights have a scale for each output channel. ``int8_dynamic`` also rounds what enters a layer, with
-a scale for each token: a text's answer depends neither on its longest outlier nor on the other
+Weights have a scale for each output channel. The ``dynamic`` schemes also round what enters, with a
+scale for each token: a text's answer depends neither on its longest outlier nor on the other
 texts of the batch. Only the repeated layers are quantised; embeddings and the task's head stay.
 """
 
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from marserve.archiver.errors import HandlerLoadError
 
+_FLOAT8 = torch.float8_e4m3fn
+_FLOAT8_CAPABILITY = (8, 9)  # Ada and Hopper
 _TINY = 1e-12  # a token of zeros has some scale too
 _KEY = "model-config.yaml: $.handler.quantization"
 
@@ -81,9 +83,48 @@ class WeightOnlyLinear(nn.Module):
         return nn.functional.linear(states, weight, self.bias)
 
 
-LINEARS: dict[str, type[DynamicLinear] | type[WeightOnlyLinear]] = {
+class Float8Linear(nn.Module):
+    """A linear layer of products of eight-bit floating point numbers, for GPUs that multiply them.
+
+    Args:
+        weight: ``[out, in]``.
+        bias: ``[out]``, or None.
+    """
+
+    weight = None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        values, scales = _to_float8(weight.detach())
+        self.register_buffer("values", values)
+        self.register_buffer("scales", scales.t().contiguous())
+        self.register_buffer("bias", None if bias is None else bias.detach().clone())
+        self.values: Tensor
+        self.scales: Tensor
+        self.bias: Tensor | None
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Rounds each token to its own scale, and multiplies."""
+        rounded, scales = _to_float8(states.reshape(-1, states.shape[-1]))
+        # The only type that GPUs give where each row has its scale.
+        given = torch.bfloat16 if states.is_cuda else states.dtype
+        product = torch._scaled_mm(
+            rounded, self.values.t(), scale_a=scales, scale_b=self.scales, out_dtype=given
+        ).to(states.dtype)
+        product = product if self.bias is None else product + self.bias
+        return product.view(*states.shape[:-1], -1)
+
+
+def _to_float8(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns ``[rows, columns] float8`` and a scale for each row, ``[rows, 1] float32``."""
+    scales = rows.float().abs().amax(1, True).clamp_min(_TINY) / torch.finfo(_FLOAT8).max
+    return (rows.float() / scales).to(_FLOAT8), scales
+
+
+LINEARS: dict[str, type[DynamicLinear | WeightOnlyLinear | Float8Linear]] = {
     "int8_dynamic": DynamicLinear,
     "int8_weight_only": WeightOnlyLinear,
+    "float8_dynamic": Float8Linear,
 }
 
 
@@ -126,6 +167,7 @@ def quantize_module(module: nn.Module, scheme: str) -> nn.Module:
             f"{_KEY}: int8_dynamic needs the rest of the model in float32, and it is"
             f" {str(parameter.dtype).removeprefix('torch.')}; set handler.dtype: float32"
         )
+    _check_float8(scheme, parameter.device)
     found = list(_linears(module))
     if not found:
         raise HandlerLoadError(
@@ -135,6 +177,18 @@ def quantize_module(module: nn.Module, scheme: str) -> nn.Module:
     for parent, name, weight, bias in found:
         setattr(parent, name, LINEARS[scheme](weight, bias))
     return module
+
+
+def _check_float8(scheme: str, device: torch.device) -> None:
+    if scheme != "float8_dynamic" or device.type != "cuda":
+        return
+    capability = torch.cuda.get_device_capability(device)
+    if capability < _FLOAT8_CAPABILITY:
+        found, least = (".".join(map(str, pair)) for pair in (capability, _FLOAT8_CAPABILITY))
+        raise HandlerLoadError(
+            f"{_KEY}: float8_dynamic needs a GPU of compute capability {least} or above, and this"
+            f" one has {found}; expected int8_weight_only, or dtype: float16 or bfloat16"
+        )
 
 
 def multiplies_eight_bits() -> bool:
