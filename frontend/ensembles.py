@@ -121,7 +121,9 @@ class Ensemble(Model):
         except ServeError as error:
             chunk = error.chunk()
         metrics = self._by_version if request.pinned else self._by_default
-        metrics.observe(time.monotonic() - request.queued_at, 0.0)
+        now = time.monotonic()
+        metrics.observe(now - request.queued_at, 0.0)
+        self.statistics.request(request, chunk.failure is not None, now)
         request.send(chunk)
 
     async def _run(self, request: InferenceRequest) -> Chunk:

@@ -38,7 +38,8 @@ def model_statistics(
 def _statistics(model: Model) -> dict[str, Any]:
     sums = model.statistics
     done = sums.successes
-    nothing = _duration(0, 0.0)
+    hits: tuple[int, int] = getattr(model, "hits", (0, 0))  # of models that keep answers
+    misses: tuple[int, int] = getattr(model, "misses", (0, 0))
     return {
         "name": model.name,
         "version": model.version,
@@ -46,14 +47,14 @@ def _statistics(model: Model) -> dict[str, Any]:
         "inference_count": sums.rows,
         "execution_count": int(sum(each[0] for each in sums.batches.values())),
         "inference_stats": {
-            "success": _duration(done, sums.success_s),
+            "success": _duration(done + hits[0], sums.success_s + hits[1] / 1e9),
             "fail": _duration(sums.failures, sums.failure_s),
             "queue": _duration(done, sums.queue_s),
             "compute_input": _duration(done, 0.0),
             "compute_infer": _duration(done, sums.handler_s),
             "compute_output": _duration(done, sums.transport_s),
-            "cache_hit": nothing,
-            "cache_miss": nothing,
+            "cache_hit": {"count": hits[0], "ns": hits[1]},
+            "cache_miss": {"count": misses[0], "ns": misses[1]},
         },
         "response_stats": {},
         "batch_stats": [
