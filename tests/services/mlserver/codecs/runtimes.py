@@ -1,5 +1,7 @@
 """A runtime that reads its inputs by name and type, counts them, and marks its answers."""
 
+from typing import List, Tuple
+
 import mlserver
 import numpy as np
 from helpers import read_number, shout  # a module beside this one
@@ -17,7 +19,7 @@ class Codecs(MLModel):
         return True
 
     @decode_args
-    async def predict(self, numbers: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
+    async def predict(self, numbers: np.ndarray, names: List[str]) -> Tuple[np.ndarray, List[str]]:
         if len(names) != len(numbers):
             raise InferenceError("a name for each row, please")
         mlserver.log(rows_seen=len(names))
