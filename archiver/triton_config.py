@@ -25,8 +25,8 @@ class TritonConfig:
     """A checked configuration.
 
     Args:
-        plain: All scalar keys with their defaults; sections that are absent are absent. Dimensions
-            are numbers, enums are words, maps are dicts.
+        plain: All keys with their defaults, but sections that are absent are absent. Dimensions are
+            numbers, enums are words, maps are dicts.
         warnings: One text for each key that has no effect, with file and line.
         lines: Where the keys at the top stand, from 1.
         where: What the file is called in messages.
@@ -171,11 +171,7 @@ class _Reading:
                 found[name] = self._single(values, key, path + name)
             elif not isinstance(key.kind, dict):
                 found[name] = key.kind[0] if isinstance(key.kind, tuple) else _EMPTY[key.kind]
-        return {
-            name: value
-            for name, value in found.items()
-            if value not in ({}, []) or name in message.fields
-        }
+        return found
 
     def _single(self, values: list[Scalar | Message], key: Key, path: str) -> Any:
         if len(values) > 1:

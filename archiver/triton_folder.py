@@ -98,7 +98,7 @@ def open_folder(folder: Path) -> Archive:
 def _archive(
     home: Path, version: str, backend: Backend, file: str, config: TritonConfig
 ) -> Archive:
-    config = replace(config, plain=completed(config.plain).plain)  # all defaults written out
+    config = replace(config, plain=completed(_with_defaults(config.plain, file)).plain)
     described = {
         "config": config.plain,
         "backend": backend.name,
@@ -116,6 +116,21 @@ def _archive(
     return Archive(
         home, Manifest(runtime="python", model=model), parsed, _digest(home, version), tensors
     )
+
+
+def _with_defaults(plain: dict[str, Any], file: str) -> dict[str, Any]:
+    """What Triton writes into a configuration that says nothing of it."""
+    name, groups = plain["name"], plain.get("instance_group", [])
+    if not groups and plain.get("platform") != "ensemble":
+        groups = [{"name": name, "kind": "KIND_AUTO", "count": 1}]
+    named = [{**each, "name": each.get("name") or f"{name}_{i}"} for i, each in enumerate(groups)]
+    policy = plain.get("version_policy") or {"latest": {"num_versions": 1}}
+    return {
+        **plain,
+        "version_policy": policy,
+        "instance_group": named,
+        "default_model_filename": plain.get("default_model_filename") or file,
+    }
 
 
 def reconfigured(archive: Archive, config: TritonConfig) -> Archive:

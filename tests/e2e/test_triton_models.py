@@ -143,7 +143,7 @@ def test_what_a_model_sees_of_a_request(triton: client.InferenceServerClient) ->
         "outputs": ["SEEN", "UPPER"],
         "parameters": {"threshold": 3},
         "correlation": 0,
-        "shape": [],
+        "shape": [1, 1],
         "cancelled": False,
     } == json.loads(answer.as_numpy("SEEN")[0])
 
@@ -195,6 +195,8 @@ def test_answers_are_kept_by_all_that_they_depend_on(triton: client.InferenceSer
         answer = triton.infer("counter", [tensor("X", np.array([value], np.int32))], **more)
         return int(answer.as_numpy("CALLS")[0])
 
+    given = triton.infer("counter", [tensor("X", np.array([7], np.int32))]).get_response()
+    assert given["parameters"] == {"in_batch": 1, "kind": "count"}
     first = ask(1, request_id="a")
     assert ask(1, request_id="b") == first
     assert ask(2) == first + 1
@@ -238,11 +240,31 @@ def test_models_are_unloaded_with_their_dependents_and_loaded_again(
     assert (status, "max_batch_sise" in text) == ("400", True)
 
 
-def test_finalize_is_called_when_the_server_stops(tmp_path: Path) -> None:
-    for server in running(tmp_path):
-        shutil.copytree(SERVICES / "triton" / "mixed", server.store / "mixed")
+def test_the_modes_none_and_poll(tmp_path: Path) -> None:
+    properties = "model_control_mode=poll\nrepository_poll_secs=1"
+    for server in running(tmp_path, properties=properties, models=None):
+        folder = server.store / "mixed"
+        shutil.copytree(SERVICES / "triton" / "mixed", folder)
         server.start()
         assert "mixed begins" in server.console
-        server.stop()
+        answer = server.ask("POST", "/v2/repository/models/mixed/unload", "{}")
+        assert answer.status == 503
+        assert "model_control_mode is poll" in answer.json["error"]
 
+        # Written aside and moved in: what is seen half-written would be loaded so.
+        shutil.copytree(folder / "1", server.root / "2")
+        (server.root / "2").rename(folder / "2")
+        _await_versions(server, ["2"])
+        shutil.rmtree(folder)
+        _await_versions(server, [])
+        server.stop()
         assert "mixed ends" in server.console
+
+
+def _await_versions(server: Running, expected: list[str]) -> None:
+    server.until(lambda: _versions(server, "mixed") == expected, f"versions are not {expected}")
+
+
+def _versions(server: Running, name: str) -> list[str]:
+    answer = server.ask("GET", f"/v2/models/{name}")
+    return answer.json["versions"] if answer.status == 200 else []

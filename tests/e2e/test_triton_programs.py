@@ -18,9 +18,7 @@ ROWS = np.array([[1, 2], [3, 4]], np.float32)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    for server in running(
-        tmp_path_factory.mktemp("programs"), properties="model_control_mode=none", models=None
-    ):
+    for server in running(tmp_path_factory.mktemp("programs"), models=None):
         add_programs(server.store)
         add_vit(server.store)
         archive = pack(server.root / "archives", "square", "rejecting", "batchSize: 4\n")
@@ -32,7 +30,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def triton(server: Running) -> Iterator[client.InferenceServerClient]:
     address = f"127.0.0.1:{server.ports['inference']}"
-    with client.InferenceServerClient(address, concurrency=8) as connected:
+    with client.InferenceServerClient(
+        address, concurrency=8, network_timeout=240, connection_timeout=240
+    ) as connected:
+        # One after the other: each starts a process that imports PyTorch.
+        for name in ("onnx_sum", "script_sum", "exported_sum", "square", "python_vit"):
+            connected.load_model(name)
+        connected.load_model("ensemble_vit")  # and its steps with it
         yield connected
 
 
@@ -104,13 +108,3 @@ def test_an_exported_archive_answers_as_the_archive_does(
         square(b"2", b"two")
     assert caught.value.status() == "500"
     assert "could not convert string to float" in str(caught.value.message())
-
-
-def test_models_are_not_loaded_by_calls_in_the_mode_none(
-    server: Running, triton: client.InferenceServerClient
-) -> None:
-    answer = server.ask("POST", "/v2/repository/models/script_sum/unload", "{}")
-
-    assert answer.status == 503
-    assert "model_control_mode is none" in answer.json["error"]
-    assert triton.is_model_ready("script_sum")

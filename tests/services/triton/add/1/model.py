@@ -29,6 +29,5 @@ class TritonPythonModel:
                 pb_utils.Tensor("SUM", total),
                 pb_utils.Tensor("DIFFERENCE", (a - b).astype(self.dtype)),
             ]
-            parameters = {"requests": len(requests), "rows": len(a), "model": "add"}
-            responses.append(pb_utils.InferenceResponse(outputs, parameters=parameters))
+            responses.append(pb_utils.InferenceResponse(outputs))
         return responses

@@ -11,5 +11,6 @@ class TritonPythonModel:
         for _ in requests:
             self.calls += 1
             calls = pb_utils.Tensor("CALLS", np.array([self.calls], np.int32))
-            responses.append(pb_utils.InferenceResponse([calls]))
+            parameters = {"in_batch": len(requests), "kind": "count"}
+            responses.append(pb_utils.InferenceResponse([calls], parameters=parameters))
         return responses

@@ -5,24 +5,20 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    @staticmethod
-    def initialize_nothing():
-        return None
-
     def initialize(self, args):
         self.logger = pb_utils.Logger
         self.logger.log_info(f"{args['model_name']} begins")
-        family = pb_utils.MetricFamily(
+        self.family = pb_utils.MetricFamily(
             name="texts_seen", description="Texts", kind=pb_utils.MetricFamily.COUNTER
         )
-        self.counter = family.Metric(labels={"model": args["model_name"]})
+        self.counter = self.family.Metric(labels={"model": args["model_name"]})
 
     async def execute(self, requests):
         responses = []
         for request in requests:
             texts = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
             times = pb_utils.get_input_tensor_by_name(request, "TIMES")
-            count = 1 if times is None else int(times.as_numpy())
+            count = 1 if times is None else int(times.as_numpy().ravel()[0])
             self.counter.increment(texts.size)
             upper = np.array([text.decode().upper() * count for text in texts], dtype=np.object_)
             seen = {
