@@ -23,6 +23,7 @@ def model_settings(config: TritonConfig, backend: str) -> dict[str, Any]:
         ConfigError: If keys do not go together, or ask for what is not served.
     """
     plain = config.plain
+    _check_parameters(config, backend)
     for key in ("batch_input", "batch_output"):
         if plain.get(key):
             config.refuse(key, "ragged batches with tensors of their own are not served")
@@ -49,6 +50,16 @@ def model_settings(config: TritonConfig, backend: str) -> dict[str, Any]:
     elif "dynamic_batching" in plain:
         settings |= _batching(config)
     return settings
+
+
+def _check_parameters(config: TritonConfig, backend: str) -> None:
+    """Python models read theirs themselves; of the others, the engine would."""
+    for name in config.plain.get("parameters", {}):
+        if name == "EXECUTION_ENV_PATH":
+            text = "EXECUTION_ENV_PATH has no effect: install its packages for the server's Python"
+            config.warn("parameters", text)
+        elif backend not in ("python", "ensemble"):
+            config.warn("parameters", f"{name} has no effect: the engine's own settings are used")
 
 
 def decoupled(plain: dict[str, Any]) -> bool:
