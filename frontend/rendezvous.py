@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from marserve.worker.wire import Buffer
 
 WAIT_S = 60e-6
-QUICK_S = 30e-6  # a handler that takes longer is not worth standing still for
+QUICK_S = 100e-6  # a handler that takes longer is not worth standing still for
 CALM = 8  # lone requests in a row after which there seems to be one client alone
 REST = -16  # so many more are sent the usual way after one that was awaited in vain
 WORTH = 24  # waits that ended well make up for one in vain
@@ -31,11 +31,11 @@ class Rendezvous:
         rested: Set unless the event loop is kept from sleeping now.
     """
 
-    __slots__ = ("_good", "_streak", "_until", "rested")
+    __slots__ = ("_good", "_handler_s", "_streak", "_until", "rested")
 
     def __init__(self) -> None:
         self._streak = 0
-        self._until = 0.0
+        self._until = self._handler_s = 0.0
         self.rested = asyncio.Event()
         self.rested.set()
         self._good = 0  # waits that ended well
@@ -48,7 +48,7 @@ class Rendezvous:
             handler_s: What the batch before it took in the handler, in seconds.
         """
         self._streak = self._streak + 1 if alone else min(self._streak, 0)
-        self._until = 0.0
+        self._until, self._handler_s = 0.0, handler_s
         return self._streak > CALM and handler_s < QUICK_S
 
     def wait(self, sock: socket.socket, buffer: memoryview, size: int = 0) -> int:
@@ -61,7 +61,8 @@ class Rendezvous:
             buffer: To read into.
             size: Of what was sent, bytes.
         """
-        end = time.perf_counter() + WAIT_S + min(size, _LARGE_BYTES) * _S_PER_BYTE
+        more_s = 2 * self._handler_s + min(size, _LARGE_BYTES) * _S_PER_BYTE
+        end = time.perf_counter() + WAIT_S + more_s
         while time.perf_counter() < end:
             try:
                 count = sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)

@@ -58,7 +58,7 @@ class Asked:
 
     __slots__ = ("_asked", "_found", "_model", "_told", "_traces", "answered", "request")
 
-    request: InferenceRequest
+    request: InferenceRequest | None
 
     def __init__(self, traces: Traces, model: Model, asked: Infer, told: Told) -> None:
         self._traces, self._model, self._asked, self._told = traces, model, asked, told
@@ -67,7 +67,8 @@ class Asked:
 
     def cancel(self) -> None:
         """Its caller is gone."""
-        self.request.cancel()
+        if self.request is not None:
+            self.request.cancel()
 
     def send(self, chunk: Chunk) -> None:
         """Takes the next chunk."""
@@ -76,7 +77,7 @@ class Asked:
         except ServeError as error:
             self._fail(error)
         except Exception:
-            _log.exception("request %s: its answer cannot be read", self.request.id)
+            _log.exception("an answer of model %s cannot be read", self._model.name)
             self._fail(InternalError("The answer of the model's handler cannot be read."))
         else:
             if whole is not None:
@@ -85,7 +86,7 @@ class Asked:
     def _take(self, chunk: Chunk) -> Answer | None:
         """Returns the answer once it is complete."""
         piece = read_answer(self._model, self._asked, chunk)
-        if chunk.last and self._traces.on:
+        if chunk.last and self._traces.on and self.request is not None:
             self._traces.note(self._model, self.request)
         if self._found is None:
             self._found = piece
@@ -98,10 +99,11 @@ class Asked:
         return self._found
 
     def _fail(self, error: ServeError) -> None:
-        if not self.request.answered:
+        if self.request is not None and not self.request.answered:
             self.request.cancel()  # what still comes of it is for nobody
         self._tell(error)
 
     def _tell(self, what: Answer | ServeError) -> None:
         self.answered = True
+        self.request = None  # which knows its sink: in a circle, its body would stay for long
         self._told(what)
