@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from marserve.archiver.tensor_marks import MARK, NOTHING
@@ -62,8 +64,7 @@ def decode_tensor(kind: str, data: bytearray | memoryview) -> Any:
     """
     import numpy
 
-    word, _, sizes = kind.removeprefix(MARK).partition(" ")
-    shape = [int(size) for size in sizes.split(",") if size]
+    word, shape = _read_kind(kind)
     if word == "BF16":  # numpy has none; FP32 begins with the same 16 bits
         halves = numpy.frombuffer(data, "<u2").astype("<u4")
         return (halves << 16).view("<f4").reshape(shape)
@@ -77,6 +78,13 @@ def decode_tensor(kind: str, data: bytearray | memoryview) -> Any:
     out = numpy.empty(len(values), object)
     out[:] = values
     return out.reshape(shape)
+
+
+@lru_cache(1024)
+def _read_kind(kind: str) -> tuple[str, tuple[int, ...]]:
+    """One request has the shape of the next."""
+    word, _, sizes = kind.removeprefix(MARK).partition(" ")
+    return word, tuple(int(size) for size in sizes.split(",") if size)
 
 
 def encode_outputs(result: Any) -> tuple[str, bytes | memoryview]:
@@ -99,9 +107,16 @@ def encode_outputs(result: Any) -> tuple[str, bytes | memoryview]:
     for name, value in named.items():
         word, shape, raw = _encoded(str(name), value)
         own = more.get(name)
-        layout.append([str(name), word, shape, len(raw), *([dict(own)] if own else [])])
+        one = (str(name), word, tuple(shape), len(raw))
+        layout.append(json.dumps([*one, dict(own)]) if own else _described(one))
         pieces.append(raw)
-    return json.dumps(layout), pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return f"[{', '.join(layout)}]", pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+@lru_cache(1024)
+def _described(one: tuple[str, str, tuple[int, ...], int]) -> str:
+    """One answer is laid out as the next."""
+    return json.dumps(one)
 
 
 def _encoded(name: str, value: Any) -> tuple[str, list[int], bytes | memoryview]:
@@ -116,19 +131,26 @@ def _encoded(name: str, value: Any) -> tuple[str, list[int], bytes | memoryview]
     if isinstance(value, (bytes, bytearray)):
         value = numpy.array([bytes(value)], object)
     try:
-        array = numpy.atleast_1d(numpy.asarray(value))
+        array = value if type(value) is numpy.ndarray else numpy.asarray(value)
+        array = array if array.ndim else array.reshape(1)
     except ValueError as error:
         raise TypeError(f"output {name!r} is no regular array: {error}") from None
-    word = _WORDS.get(array.dtype.name)
+    word = _word(array.dtype)
     if word is not None:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        flat = numpy.ascontiguousarray(little).reshape(-1)
+        if not (array.dtype.isnative and sys.byteorder == "little"):
+            array = array.astype(array.dtype.newbyteorder("<"))
+        flat = numpy.ascontiguousarray(array).reshape(-1)
         return word, list(array.shape), memoryview(flat.view("u1"))
     if array.dtype.kind not in "OSU":
         raise TypeError(f"output {name!r}: {array.dtype} is no datatype of V2")
     texts = [_bytes(name, each) for each in array.ravel().tolist()]
     raw = b"".join(piece for text in texts for piece in (_LENGTH.pack(len(text)), text))
     return "BYTES", list(array.shape), raw
+
+
+@lru_cache(64)
+def _word(dtype: Any) -> str | None:
+    return _WORDS.get(dtype.name)
 
 
 def _bytes(name: str, value: Any) -> bytes:

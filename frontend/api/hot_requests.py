@@ -124,9 +124,10 @@ def is_here(services: Services, answer: Answer, fields: dict[bytes, bytes]) -> b
     """Tells whether a request is answered here; a V2 answer is compressed and enveloped there."""
     if answer is not v2.infer:
         return answer in SHORT
-    accepted = fields.get(b"accept-encoding", b"").lower()
-    wanted = any(kind in accepted for kind in _COMPRESSED)
-    return not wanted and not services.config.service_envelope
+    accepted = fields.get(b"accept-encoding")
+    if accepted is not None and any(kind in accepted.lower() for kind in _COMPRESSED):
+        return False
+    return not services.config.service_envelope
 
 
 def _ask(arrived: Arrived, command: str) -> InferenceRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from marserve.archiver.tensor_marks import ANSWERED, LAYOUT, NOTHING
@@ -68,9 +69,8 @@ def read_answer(model: Model, asked: Infer, chunk: Chunk) -> Answer:
     if layout == NOTHING:
         return Answer(model.name, model.version, [], {}, {}, chunk.status, chunk.last, True)
     outputs, at, view = [], 0, memoryview(chunk.body)
-    for name, datatype, shape, size, *more in json.loads(layout):
-        tensor = Tensor(name, datatype, tuple(shape), view[at : at + size], *more)
-        outputs.append(tensor)
+    for name, datatype, shape, size, *more in _read_layout(layout):
+        outputs.append(Tensor(name, datatype, shape, view[at : at + size], *more))
         at += size
     said = chunk.headers.get(ANSWERED)
     parameters: dict[str, Any] = json.loads(said) if said else {}
@@ -84,6 +84,13 @@ def read_answer(model: Model, asked: Infer, chunk: Chunk) -> Answer:
         chunk.status,
         chunk.last,
     )
+
+
+@lru_cache(1024)
+def _read_layout(layout: str) -> list[tuple[Any, ...]]:
+    """One answer of a model is laid out as the next."""
+    read = json.loads(layout)
+    return [(name, kind, tuple(shape), *more) for name, kind, shape, *more in read]
 
 
 def wanted(asked: Infer, outputs: list[Tensor], signature: Signature | None = None) -> list[Tensor]:

@@ -50,7 +50,7 @@ class _Body(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Body)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Infer:
     """A request.
 
@@ -70,6 +70,8 @@ class Infer:
 
     def binary(self, name: str) -> bool:
         """Tells whether an output is wanted in binary form."""
+        if not self.outputs and not self.parameters:
+            return False
         default = bool(self.parameters.get("binary_data_output", False))
         named = (each for each in self.outputs if each.name == name)
         return any(bool(each.parameters.get("binary_data", default)) for each in named) or (
@@ -77,7 +79,7 @@ class Infer:
         )
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Answer:
     """What a model gave, or a piece of it.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NO_SEQUENCE = (0, "", None)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Call:
     """What surrounds a V2 request, whatever surface it came by.
 

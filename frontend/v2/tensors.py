@@ -6,7 +6,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import isfinite, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +33,7 @@ _FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
 _NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)  # not frozen: made for every request, and that would take thrice as long
 class Tensor:
     """A named tensor, as it travels: row-major, little-endian.
 
@@ -61,7 +61,7 @@ def check_kind(name: str, datatype: str, shape: Sequence[int]) -> None:
     if datatype != "BYTES" and datatype not in SIZES:
         known = ", ".join([*SIZES, "BYTES"])
         raise BadRequest(f"input '{name}': datatype '{datatype:.40}' is none of {known}")
-    if any(size < 0 for size in shape):
+    if shape and min(shape) < 0:
         raise BadRequest(f"input '{name}': shape {list(shape)} has a negative dimension")
 
 
@@ -78,7 +78,7 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: Any) -> Tens
         BadRequest: If they do not fit together; naming the tensor.
     """
     check_kind(name, datatype, shape)
-    values = list(_flat(name, shape, data))
+    values = _flat(name, shape, data)
     if len(values) != prod(shape):
         raise BadRequest(
             f"input '{name}': {len(values)} values in data, but shape {list(shape)} has"
@@ -149,7 +149,7 @@ def to_json(tensor: Tensor, kind: str = "output") -> list[Any]:
         except UnicodeDecodeError:
             raise _binary_only(tensor, kind, "bytes that are no UTF-8 text") from None
     values = unpacked(tensor.datatype, tensor.raw)
-    if tensor.datatype in _FLOATS and not all(v - v == 0 for v in values):
+    if tensor.datatype in _FLOATS and not all(map(isfinite, values)):
         raise _binary_only(tensor, kind, "NaN or infinity")
     return values
 
@@ -180,12 +180,12 @@ def _binary_only(tensor: Tensor, kind: str, what: str) -> BadRequest:
     )
 
 
-def _flat(name: str, shape: Sequence[int], data: Any) -> Iterator[Any]:
+def _flat(name: str, shape: Sequence[int], data: Any) -> list[Any]:
     """The values in order; nested data must be nested as the shape is."""
     if not isinstance(data, list):
         raise BadRequest(f"input '{name}': data is no list")
-    if not any(isinstance(each, list) for each in data):
-        return iter(data)
+    if list not in set(map(type, data)):
+        return data
     level = [data]
     for depth, size in enumerate(shape):
         if any(not isinstance(each, list) or len(each) != size for each in level):
@@ -195,17 +195,18 @@ def _flat(name: str, shape: Sequence[int], data: Any) -> Iterator[Any]:
             )
         if depth < len(shape) - 1:
             level = [each for row in level for each in row]
-    return (value for row in level for value in row)
+    return [value for row in level for value in row]
 
 
 def _packed(datatype: str, values: list[Any]) -> bytes:
+    kinds = set(map(type, values))  # of what JSON has: no others
     if datatype == "BYTES":
-        if not all(isinstance(v, str) for v in values):
+        if not kinds <= {str}:
             raise TypeError("expected text")
         return pack_bytes([v.encode() for v in values])
-    if datatype == "BOOL" and not all(isinstance(v, bool) for v in values):
+    if datatype == "BOOL" and not kinds <= {bool}:
         raise TypeError("expected true and false")
-    if datatype != "BOOL" and any(isinstance(v, bool) for v in values):
+    if datatype != "BOOL" and bool in kinds:
         raise TypeError("expected numbers, got true or false")
     if datatype == "FP16":
         return struct.pack(f"<{len(values)}e", *values)
