@@ -4,9 +4,9 @@
 
 MiniLM, batch size 16 and 5 ms, one worker. All connections ask at the same moment; when all are
 answered, they ask again. Each answer carries what tokenizing and running its batch took in the
-handler, so the difference is the way there and back and the wait for company, the client's part
-included. Answers whose batch was not the whole round waited for another batch: they are counted
-apart.
+handler, so the difference is the way there and back and the wait for company, the time included
+that the client takes to send the requests of a round one by one. Answers whose batch was not the
+whole round waited for another batch: they are counted apart.
 """
 
 from __future__ import annotations
@@ -44,25 +44,34 @@ class Answer:
 
 
 def ask_together(sockets: list[socket.socket], request: bytes) -> list[Answer]:
-    """Sends a request on every socket, then reads the answers as they come."""
-    selector = selectors.DefaultSelector()
-    began: dict[socket.socket, float] = {}
-    for each in sockets:
-        selector.register(each, selectors.EVENT_READ)
-        began[each] = time.perf_counter()
+    """Sends a request on every socket, and notes when each answer is there; reads them later."""
+    selector, began = selectors.DefaultSelector(), list[float]()
+    for number, each in enumerate(sockets):
+        selector.register(each, selectors.EVENT_READ, number)
+        began.append(time.perf_counter())
         each.sendall(request)
-    answers = []
-    while began:
-        for key, _ in selector.select():
-            ready = sockets[sockets.index(key.fileobj)]  # type: ignore[arg-type]
-            head = ready.recv(1 << 16)
-            took_ms = (time.perf_counter() - began.pop(ready)) * 1e3
-            fields = dict(
-                line.lower().split(": ", 1) for line in head.decode().split("\r\n") if ": " in line
-            )
-            answers.append(Answer(took_ms, float(fields["x-model-ms"]), int(fields["x-batch"])))
+    came = [0.0] * len(sockets)
+    heads = [b""] * len(sockets)
+    left = len(sockets)
+    while left:
+        ready = selector.select()
+        now = time.perf_counter()
+        for key, _ in ready:
+            came[key.data] = now
+            heads[key.data] = sockets[key.data].recv(1 << 16)
+            selector.unregister(sockets[key.data])
+            left -= 1
     selector.close()
-    return answers
+    return [
+        _answer((end - begin) * 1e3, head)
+        for begin, end, head in zip(began, came, heads, strict=True)
+    ]
+
+
+def _answer(took_ms: float, head: bytes) -> Answer:
+    lines = head.decode().lower().split("\r\n")
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    return Answer(took_ms, float(fields["x-model-ms"]), int(fields["x-batch"]))
 
 
 def measure(port: int, target: Target, count: int, seconds: float) -> list[Answer]:
