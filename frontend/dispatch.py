@@ -30,6 +30,7 @@ class Dispatcher:
         self._queue = queue
         self._workers = workers
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
 
     def run(self, now: float) -> None:
         """Gives batches to free workers, as far as there are both."""
@@ -70,6 +71,7 @@ class Dispatcher:
         """Stops the timer."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _send_ahead(self, now: float) -> None:
         """A worker with a fast handler gets its next batch while it has one, so it never waits."""
@@ -83,7 +85,10 @@ class Dispatcher:
                 worker.send(batch, now)
 
     def _wake_at(self, when: float, now: float) -> None:
+        if self._timer is not None and self._wakes_at <= when:
+            return  # too early at worst: then it is set anew, once for many requests
         self.close()
+        self._wakes_at = when
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(0.0, when - now), self._woken)
 
