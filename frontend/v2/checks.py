@@ -51,6 +51,11 @@ def _check_inputs(signature: Signature, inputs: list[Tensor]) -> None:
             )
     for tensor in inputs:
         _check_tensor(specs[tensor.name], tensor, signature.rows_max)
+        if signature.rows_max and tensor.shape[0] != inputs[0].shape[0]:
+            raise BadRequest(
+                f"input '{tensor.name}': {tensor.shape[0]} rows, but input '{inputs[0].name}' has"
+                f" {inputs[0].shape[0]}"
+            )
 
 
 def _check_tensor(spec: TensorSpec, tensor: Tensor, rows_max: int) -> None:

@@ -116,12 +116,20 @@ def _by_signature(
     if signature is None or not signature.inputs:
         return [_guessed(name, each) for name, each in given.items()], {}
     specs = {each.name: each for each in signature.inputs}
-    inputs = [
-        _declared(specs[name], each, bool(signature.rows_max))
-        for name, each in given.items()
-        if name in specs
-    ]
-    return inputs, {name: each for name, each in given.items() if name not in specs}
+    first = signature.inputs[0]
+    if TEXT_INPUT in given and TEXT_INPUT not in specs and first.datatype == "BYTES":
+        given = {first.name: given[TEXT_INPUT], **given}
+        del given[TEXT_INPUT]
+    inputs: list[Tensor] = []
+    more: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in specs:
+            inputs.append(_declared(specs[name], value, bool(signature.rows_max)))
+        elif signature.strict:
+            more[name] = value
+        else:
+            inputs.append(_guessed(name, value))
+    return inputs, more
 
 
 def _declared(spec: TensorSpec, value: Any, has_rows: bool) -> Tensor:

@@ -42,9 +42,9 @@ class _Input(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     inputs: list[_Input]
-    outputs: list[Wanted] = []
-    parameters: Parameters = {}
-    id: str = ""
+    outputs: list[Wanted] | None = None  # some clients write null for what is absent
+    parameters: Parameters | None = None
+    id: str | None = None
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -146,7 +146,7 @@ def parse(
     if at != len(view):
         raise BadRequest(f"{len(view) - at} bytes at the end of the body belong to no input")
     check_names([each.name for each in inputs])
-    return Infer(inputs, read.outputs, read.parameters, read.id)
+    return Infer(inputs, read.outputs or [], read.parameters or {}, read.id or "")
 
 
 def _whole_body(body: Buffer, signature: Signature | None) -> Infer:

@@ -29,6 +29,7 @@ _CODES = {
 SIZES = {name: array(code).itemsize for name, code in _CODES.items()} | {"FP16": 2, "BF16": 2}
 """Bytes of one element of each datatype but BYTES, whose elements have a length of their own."""
 _LENGTH = struct.Struct("<I")
+_MOST_DIMENSIONS, _MOST_ELEMENTS = 32, 1 << 60  # beyond which a handler could make no array
 _FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
 _NO_PARAMETERS: Mapping[str, Any] = MappingProxyType({})
 
@@ -63,6 +64,10 @@ def check_kind(name: str, datatype: str, shape: Sequence[int]) -> None:
         raise BadRequest(f"input '{name}': datatype '{datatype:.40}' is none of {known}")
     if shape and min(shape) < 0:
         raise BadRequest(f"input '{name}': shape {list(shape)} has a negative dimension")
+    if len(shape) > _MOST_DIMENSIONS or (shape and max(shape) > _MOST_ELEMENTS):
+        raise BadRequest(f"input '{name}': no array has a shape of these {len(shape)} dimensions")
+    if 0 in shape and prod(filter(None, shape)) > _MOST_ELEMENTS:
+        raise BadRequest(f"input '{name}': no array has the shape {list(shape)}")
 
 
 def from_json(name: str, datatype: str, shape: Sequence[int], data: Any) -> Tensor:

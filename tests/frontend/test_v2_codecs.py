@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from marserve.archiver.signature import Signature, TensorSpec
 from marserve.frontend.errors import BadRequest
 from marserve.frontend.v2 import messages, rows
+from marserve.frontend.v2.checks import check_request
 from marserve.frontend.v2.tensors import Tensor, elements, pack_bytes, to_json
 
 
@@ -99,3 +101,46 @@ def test_deeply_nested_data_are_refused() -> None:
     body = '{"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": ' + deep + "}]}"
     with pytest.raises(BadRequest, match="no V2 inference request"):
         messages.parse(body.encode(), None)
+
+
+def test_null_is_absent() -> None:
+    inputs = [{"name": "a", "datatype": "INT8", "shape": [1], "data": [1]}]
+    body = {"inputs": inputs, "outputs": None, "parameters": None, "id": None}
+    asked = messages.parse(json.dumps(body).encode(), None)
+
+    assert (asked.outputs, asked.parameters, asked.id) == ([], {}, "")
+
+
+@pytest.mark.parametrize("shape", [[0, 1 << 40, 1 << 40], [1] * 33, [10**30]])
+def test_shapes_that_no_array_has(shape: list[int]) -> None:
+    inputs = [{"name": "a", "datatype": "INT8", "shape": shape, "data": []}]
+    with pytest.raises(BadRequest, match="input 'a'"):
+        messages.parse(json.dumps({"inputs": inputs}).encode(), None)
+
+
+def test_a_whole_body_fits_the_declared_input() -> None:
+    def parse(spec: TensorSpec, body: bytes, rows_max: int = 0) -> Any:
+        [found] = messages.parse(body, "0", Signature((spec,), (), rows_max)).inputs
+        return found.shape, bytes(found.raw)
+
+    numbers = struct.pack("<4h", 1, 2, 3, 4)
+    assert parse(TensorSpec("x", "INT16", (2, -1)), numbers) == ((2, 2), numbers)
+    assert parse(TensorSpec("x", "INT16", (-1, 4)), numbers, 8) == ((1, 4), numbers)
+    assert parse(TensorSpec("x", "BYTES", (-1, 1)), b"text", 8) == (
+        (1, 1),
+        pack_bytes([b"text"]),
+    )
+    for spec, text in (
+        (TensorSpec("x", "INT16", (-1, -1)), "more than one dimension"),
+        (TensorSpec("x", "INT16", (3,)), "8 bytes of binary data"),
+        (TensorSpec("x", "INT16", (3, -1)), "8 bytes of binary data"),
+    ):
+        with pytest.raises(BadRequest, match=text):
+            parse(spec, numbers)
+
+
+def test_rows_of_inputs_agree() -> None:
+    specs = tuple(TensorSpec(name, "INT8", (-1,)) for name in "ab")
+    inputs = [Tensor("a", "INT8", (1,), b"1"), Tensor("b", "INT8", (2,), b"12")]
+    with pytest.raises(BadRequest, match="input 'b': 2 rows, but input 'a' has 1"):
+        check_request(Signature(specs, (), 4), messages.Infer(inputs, [], {}, ""))
