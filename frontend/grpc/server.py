@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 
 from marserve.archiver.errors import ConfigError
 from marserve.frontend.api.admission import most_connections
+from marserve.frontend.grpc import (
+    health_pb2,
+    inference_pb2,
+    management_pb2,
+    open_inference_pb2,
+)
 from marserve.frontend.grpc.calls import Calls
 from marserve.frontend.grpc.directory import Directory, Servicer
+from marserve.frontend.grpc.health import SERVICE as HEALTH
+from marserve.frontend.grpc.health import HealthService
 from marserve.frontend.grpc.inference import InferenceService
 from marserve.frontend.grpc.management import ManagementService
+from marserve.frontend.grpc.open.administration import administration
 from marserve.frontend.grpc.open.inference import OpenInferenceService
+from marserve.frontend.grpc.reflection import ReflectionService
 from marserve.frontend.http2.listener import Limits, Listener
 from marserve.frontend.sites import tls_context
 
@@ -28,15 +38,31 @@ _IN_USE = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
 
 def servicers(services: Services) -> dict[str, list[Servicer]]:
     """Returns the services of every address, ``inference`` and ``management``."""
-    strict = services.config.compat == "strict"
-    calls = Calls(services)
+    strict, calls = services.config.compat == "strict", Calls(services)
+    inference: list[Servicer] = [
+        InferenceService(services, Calls(services, strict)),
+        OpenInferenceService(services, calls),
+        *administration(services, calls),
+    ]
+    management: list[Servicer] = [ManagementService(services, calls)]
     return {
-        "inference": [
-            InferenceService(services, Calls(services, strict)),
-            OpenInferenceService(services, calls),
-        ],
-        "management": [ManagementService(services, calls)],
+        "inference": inference + _about(services, calls, inference, "inference"),
+        "management": management + _about(services, calls, management, "management"),
     }
+
+
+_FILES = {
+    "inference": (inference_pb2.DESCRIPTOR, open_inference_pb2.DESCRIPTOR),
+    "management": (management_pb2.DESCRIPTOR,),
+}
+
+
+def _about(services: Services, calls: Calls, listed: list[Servicer], kind: str) -> list[Servicer]:
+    """The services that tell of those of an address."""
+    names = frozenset(path.split("/")[1] for servicer in listed for path in servicer.methods)
+    health = HealthService(services, calls, names | {HEALTH})
+    files = (*_FILES[kind], health_pb2.DESCRIPTOR)
+    return [health, ReflectionService(calls, files, names | {HEALTH}, kind)]
 
 
 class GrpcServers:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from marserve.frontend.errors import ServeError
 from marserve.frontend.grpc.call import Call
 from marserve.frontend.grpc.calls import Calls
+from marserve.frontend.grpc.open.administration import SERVICE
 from marserve.frontend.grpc.open.messages import Question, parse, render
 from marserve.frontend.grpc.open.questions import find_model, surroundings
 from marserve.frontend.grpc.open.stream import InferStream
-from marserve.frontend.types import Chunk
+from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.frontend.v2 import inference
 from marserve.frontend.v2.answers import NotOffered, read_answer
 from marserve.frontend.v2.messages import Answer
-from marserve.frontend.v2.plans import plan_of
 from marserve.frontend.v2.questions import Call as Surroundings
 from marserve.frontend.v2.questions import question as request_of
 from marserve.worker.wire import Buffer
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from marserve.frontend.api.exchange import Services
     from marserve.frontend.model import Model
 
-SERVICE = "/inference.GRPCInferenceService/"
 _PIECES = "The model answers in pieces, which ModelInfer cannot carry; use ModelStreamInfer."
 
 
@@ -53,16 +52,17 @@ class OpenInferenceService:
             stream.drain()
 
     def _infer(self, call: Call, data: Buffer) -> None:
-        question = parse(data)
         services = self._services
+        question = parse(data, services.v2.regions)
         model = find_model(question, services)
-        plan = plan_of(model, services.config.default_service_handler)
+        plan = inference.planned(services, model, question.asked)
         around = surroundings(call, question, call.id)
         if plan.by_row:
             call.work(self._infer_rows(call, model, question, around))
             return
-        answer = _OneAnswer(call, model, question)
+        answer = _OneAnswer(services, call, model, question)
         request = request_of(model, question.asked, around, answer, plan.counts_rows)
+        answer.request = request
         call.on_gone = request.cancel
         model.submit(request)
 
@@ -71,7 +71,7 @@ class OpenInferenceService:
     ) -> None:
         with self.calls.failing(call):
             answer = await inference.infer(self._services, model, question.asked, around)
-            pieces = render(question, answer)
+            pieces = render(question, answer, self._services.v2.regions)
             call.finish(pieces, sum(map(len, pieces)))
 
     def _stream(self, call: Call) -> InferStream:
@@ -81,13 +81,15 @@ class OpenInferenceService:
 class _OneAnswer:
     """Answers a call with the one message that a model gives, and then perhaps says was all."""
 
-    __slots__ = ("_call", "_found", "_model", "_question")
+    __slots__ = ("_call", "_found", "_model", "_question", "_services", "request")
 
-    def __init__(self, call: Call, model: Model, question: Question) -> None:
+    def __init__(self, services: Services, call: Call, model: Model, question: Question) -> None:
+        self._services = services
         self._call = call
         self._model = model
         self._question = question
         self._found: Answer | None = None
+        self.request: InferenceRequest | None = None
 
     def send(self, chunk: Chunk) -> None:
         """Takes the next chunk, or the only one."""
@@ -105,5 +107,8 @@ class _OneAnswer:
     def _finish(self) -> None:
         if self._found is None:
             raise NotOffered("The model gave no answer to this request; ModelInfer takes one.")
-        pieces = render(self._question, self._found)
+        v2 = self._services.v2
+        pieces = render(self._question, self._found, v2.regions)
+        if v2.traces.on and self.request is not None:
+            v2.traces.note(self._model, self.request)
         self._call.finish(pieces, sum(map(len, pieces)))

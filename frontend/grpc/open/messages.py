@@ -21,6 +21,8 @@ from marserve.frontend.grpc.open.contents import (
     write_parameters,
 )
 from marserve.frontend.v2.messages import Answer, Infer, Wanted, check_names
+from marserve.frontend.v2.shared_memory import PARAMETERS as PLACES
+from marserve.frontend.v2.shared_memory import REGION, Regions
 from marserve.frontend.v2.tensors import Tensor, from_raw
 from marserve.worker.wire import Buffer
 
@@ -48,8 +50,12 @@ class Question:
     final: bool = False
 
 
-def parse(data: Buffer) -> Question:
+def parse(data: Buffer, regions: Regions) -> Question:
     """Reads a ``ModelInferRequest``.
+
+    Args:
+        data: The message.
+        regions: Shared memory that inputs may be in.
 
     Raises:
         BadRequest: If it is none; naming the tensor.
@@ -57,44 +63,54 @@ def parse(data: Buffer) -> Question:
     data, raws = take_raw(data)
     message: pb.ModelInferRequest = read(pb.ModelInferRequest.FromString, data)
     raws = raws or list(message.raw_input_contents)
-    inputs = _inputs(message, raws)
+    inputs = _inputs(message, raws, regions)
     check_names([each.name for each in inputs])
     outputs = [Wanted(each.name, read_parameters(each.parameters)) for each in message.outputs]
     parameters = read_parameters(message.parameters)
     final = bool(parameters.pop(ASKS_FOR_FINAL, False))
     asked = Infer(inputs, outputs, parameters, message.id)
-    return Question(message.model_name, message.model_version or None, asked, not raws, final)
+    typed = any(each.HasField("contents") for each in message.inputs)
+    return Question(message.model_name, message.model_version or None, asked, typed, final)
 
 
-def _inputs(message: pb.ModelInferRequest, raws: Sequence[Buffer]) -> list[Tensor]:
-    found = []
-    if raws and len(raws) != len(message.inputs):
+def _inputs(
+    message: pb.ModelInferRequest, raws: Sequence[Buffer], regions: Regions
+) -> list[Tensor]:
+    found, rest = [], iter(raws)
+    sent = sum(REGION not in each.parameters for each in message.inputs)
+    if raws and len(raws) != sent:
         raise BadRequest(
-            f"raw_input_contents has {len(raws)} entries for {len(message.inputs)} inputs;"
+            f"raw_input_contents has {len(raws)} entries for {sent} inputs;"
             " expected one for each, in their order"
         )
-    for number, each in enumerate(message.inputs):
-        if not raws:
-            raw: Buffer = from_typed(each.name, each.datatype, each.contents)
-        elif each.HasField("contents"):
+    for each in message.inputs:
+        parameters = read_parameters(each.parameters) if each.parameters else {}
+        if raws and each.HasField("contents"):
             raise BadRequest(
                 f"input '{each.name}' has contents, and there are raw_input_contents as well;"
                 " expected one of the two"
             )
+        if REGION in parameters:
+            raw: Buffer = regions.read(each.name, parameters)
+        elif raws:
+            raw = next(rest)
         else:
-            raw = raws[number]
+            raw = from_typed(each.name, each.datatype, each.contents)
         tensor = from_raw(each.name, each.datatype, tuple(each.shape), raw)
-        if each.parameters:
-            tensor = replace(tensor, parameters=read_parameters(each.parameters))
-        found.append(tensor)
+        own = {name: value for name, value in parameters.items() if name not in PLACES}
+        found.append(replace(tensor, parameters=own) if own else tensor)
     return found
 
 
-def render(question: Question, answer: Answer) -> list[Buffer]:
+def render(question: Question, answer: Answer, regions: Regions) -> list[Buffer]:
     """Returns a ``ModelInferResponse`` in pieces that belong together; raw outputs are not copied.
 
     Raw contents are answered by raw ones. Typed ones are answered typed, if all outputs can be.
+
+    Raises:
+        BadRequest: If an output is larger than its shared memory.
     """
+    answer = _placed(question, answer, regions)
     pieces: list[Buffer] = []
     if question.typed and all(each.datatype in TYPED for each in answer.outputs):
         pieces.append(_typed(answer))
@@ -111,10 +127,26 @@ def render(question: Question, answer: Answer) -> list[Buffer]:
     return pieces
 
 
-def in_stream(question: Question, answer: Answer) -> list[Buffer]:
+def _placed(question: Question, answer: Answer, regions: Regions) -> Answer:
+    """Writes the outputs that go to shared memory; what is left of them is where they are."""
+    places = {
+        each.name: each.parameters for each in question.asked.outputs if REGION in each.parameters
+    }
+    if not places:
+        return answer
+    outputs = []
+    for each in answer.outputs:
+        if each.name in places:
+            told = regions.write(each.name, each.raw, places[each.name])
+            each = replace(each, raw=b"", parameters={**each.parameters, **told})
+        outputs.append(each)
+    return replace(answer, outputs=outputs)
+
+
+def in_stream(question: Question, answer: Answer, regions: Regions) -> list[Buffer]:
     """Returns a ``ModelStreamInferResponse`` that holds an answer, in pieces."""
     answer = replace(answer, parameters={**answer.parameters, FINAL: answer.last})
-    pieces = render(question, answer)
+    pieces = render(question, answer, regions)
     return [length_of(_RESPONSE, sum(map(len, pieces))), *pieces]
 
 

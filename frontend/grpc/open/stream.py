@@ -14,7 +14,6 @@ from marserve.frontend.grpc.open.questions import find_model, surroundings
 from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.frontend.v2 import inference
 from marserve.frontend.v2.answers import read_answer
-from marserve.frontend.v2.plans import plan_of
 from marserve.frontend.v2.questions import question as request_of
 from marserve.worker.wire import Buffer
 
@@ -60,7 +59,7 @@ class InferStream:
         self._unanswered += 1
         slot = _Slot(self)
         try:
-            question = parse(data)
+            question = parse(data, self.services.v2.regions)
         except ServeError as error:
             self._lanes.setdefault("", deque()).append(slot)
             slot.fail(error)
@@ -143,7 +142,7 @@ class _Slot:
         """
         stream = self._stream
         model = self.model = find_model(question, stream.services)
-        plan = plan_of(model, stream.services.config.default_service_handler)
+        plan = inference.planned(stream.services, model, question.asked)
         around = surroundings(stream.call, question, new_request_id(), streams=True)
         if plan.by_row:
             loop = asyncio.get_running_loop()
@@ -176,7 +175,7 @@ class _Slot:
 
     def _put(self, question: Question, answer: inference.Answer) -> None:
         if question.final or not answer.empty:
-            self.messages.append(in_stream(question, answer))
+            self.messages.append(in_stream(question, answer, self._stream.services.v2.regions))
         self.done = answer.last
         self._stream.moved(self)
 
