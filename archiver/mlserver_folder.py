@@ -19,6 +19,7 @@ from marserve.archiver.mlserver_settings import (
     MODEL_FILE,
     SERVER_FILE,
     ModelSettings,
+    ServerSettings,
     read_model_settings,
     read_server_settings,
     tensor_specs,
@@ -52,8 +53,11 @@ def open_folder(folder: Path) -> Archive:
         options = check_options(settings, warnings)
         raw = {**raw, "parameters": {**(raw.get("parameters") or {}), "extra": options}}
         signature = signature or signature_of_task(str(options.get("task", "")))
-    workers = _workers(folder, settings)
-    config = parse_model_config(_configuration(settings, raw, workers), MODEL_FILE)
+    server = _server_settings(folder)
+    if settings.cache_enabled and not server.cached:
+        text = "has no effect without cache_enabled: true in a settings.json of the store"
+        warnings.append(f"{MODEL_FILE}: $.cache_enabled: {text}")
+    config = parse_model_config(_configuration(settings, raw, server), MODEL_FILE)
     requirements = "requirements.txt" if (folder / "requirements.txt").is_file() else None
     manifest = Manifest(
         runtime="python",
@@ -72,7 +76,7 @@ def server_notices(store: Path) -> list[str]:
     """Returns what the settings.json of a model store says in vain; empty if there is none."""
     path = store / SERVER_FILE
     try:
-        return read_server_settings(path)[1] if path.is_file() else []
+        return list(read_server_settings(path).warnings) if path.is_file() else []
     except ConfigError as error:
         return [str(error)]
 
@@ -97,20 +101,24 @@ def _declared(raw: dict[str, Any]) -> Signature | None:
     return Signature(inputs, outputs, strict=False)
 
 
-def _workers(folder: Path, settings: ModelSettings) -> int:
-    """Processes, as the nearest settings.json says; 0 for what the server thinks best."""
-    if settings.parallel_workers is not None and settings.parallel_workers <= 0:
-        return 1
+def _server_settings(folder: Path) -> ServerSettings:
+    """The nearest settings.json."""
     for parent in (folder, *list(folder.resolve().parents)[:_LEVELS_UP]):
         path = parent / SERVER_FILE
         if path.is_file():
-            return read_server_settings(path)[0]
-    return 0
+            return read_server_settings(path)
+    return ServerSettings()
 
 
-def _configuration(settings: ModelSettings, raw: dict[str, Any], workers: int) -> dict[str, Any]:
+def _configuration(
+    settings: ModelSettings, raw: dict[str, Any], server: ServerSettings
+) -> dict[str, Any]:
     """The same in the words of model-config.yaml."""
     found: dict[str, Any] = {SECTION: raw}
+    alone = settings.parallel_workers is not None and settings.parallel_workers <= 0
+    workers = 1 if alone else server.workers
+    if settings.cache_enabled and server.cached:
+        found["responseCache"] = True
     if workers:
         found |= {"minWorkers": workers, "maxWorkers": workers}
     if settings.max_batch_size > 1 and settings.max_batch_time > 0:

@@ -7,9 +7,9 @@ place; a wrong value of a key that has an effect is an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -66,6 +66,20 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     parameters: ModelParameters = ModelParameters()
 
 
+class ServerSettings(NamedTuple):
+    """What counts of a settings.json.
+
+    Args:
+        workers: Processes for each model, 0 where it does not say.
+        cached: Whether answers are kept, of models that want it.
+        warnings: What has no effect.
+    """
+
+    workers: int = 0
+    cached: bool = False
+    warnings: Sequence[str] = ()
+
+
 class _Tensor(Struct, frozen=True, kw_only=True):
     name: str = ""
     datatype: str = ""
@@ -100,10 +114,11 @@ _SERVER_KEYS = {
     "debug": "has no effect: tracebacks are in the model log",
     "parallel_workers_timeout": "is set by unregister_model_timeout in config.properties",
     "environments_dir": _ENVIRONMENT,
+    "cache_size": _ADDRESS.format("response_cache_size, bytes for all models,"),
     "gzip_enabled": "has no effect: answers are compressed if the client accepts it",
     "use_structured_logging": "is set by --log-format json, or log_format in config.properties",
 }
-_OBEYED = ("parallel_workers",)
+_OBEYED = ("parallel_workers", "cache_enabled")
 _OTHER_SERVER_KEYS = (
     "model_repository_implementation",
     "model_repository_implementation_args",
@@ -119,8 +134,6 @@ _OTHER_SERVER_KEYS = (
     "kafka_topic_input",
     "kafka_topic_output",
     "tracing_server",
-    "cache_enabled",
-    "cache_size",
 )
 
 
@@ -182,11 +195,8 @@ def tensor_specs(raw: Mapping[str, Any], key: str, where: str) -> tuple[TensorSp
     return tuple(specs)
 
 
-def read_server_settings(path: Path) -> tuple[int, list[str]]:
+def read_server_settings(path: Path) -> ServerSettings:
     """Reads a settings.json.
-
-    Returns:
-        Processes for each model, 0 where it does not say; and what of it has no effect.
 
     Raises:
         ConfigError: If it cannot be read, or a value that has an effect is wrong.
@@ -203,7 +213,8 @@ def read_server_settings(path: Path) -> tuple[int, list[str]]:
             reading.warn(f"$.{key}", "has no effect here")
         elif key not in _OBEYED:
             reading.warn(f"$.{key}", "is no key of this file")
-    return max(0, workers or 0), warnings
+    cached = reading.switch(raw, "cache_enabled", "$")
+    return ServerSettings(max(0, workers or 0), cached, warnings)
 
 
 def read_object(path: Path) -> dict[str, Any]:

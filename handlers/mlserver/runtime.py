@@ -21,6 +21,7 @@ from marserve.handlers.mlserver.records import ValidationError
 from marserve.handlers.mlserver.routes import routes_of
 from marserve.handlers.mlserver.settings import ModelSettings
 from marserve.handlers.mlserver.types import InferenceRequest, InferenceResponse
+from marserve.handlers.mlserver.uris import generate_uuid
 from marserve.handlers.tensors import NO_TENSORS, TensorAnswer
 
 _log = logging.getLogger(__name__)
@@ -91,7 +92,9 @@ class MLServerRuntime:
         headers = _headers(context, at)
         try:
             if messages.holds_tensors(row):
-                return messages.from_tensors(row, headers)
+                request = messages.from_tensors(row, headers)
+                request.id = request.id or context.get_request_id(at) or generate_uuid()
+                return request
             value = row.get("body", row.get("data")) if len(row) == 1 else row
             if isinstance(value, (bytes, bytearray, str)):
                 value = _parsed(value)

@@ -116,6 +116,18 @@ def test_the_nearest_settings_file_says_how_many_processes(tmp_path: Path) -> No
     assert notice.startswith("settings.json: $.http_port: is set by inference_address")
 
 
+def test_answers_are_kept_if_model_and_server_want_it(tmp_path: Path) -> None:
+    [warning] = opened(tmp_path / "alone", cache_enabled=True).config.warnings
+    assert "$.cache_enabled: has no effect without cache_enabled: true" in warning
+    (tmp_path / "settings.json").write_text('{"cache_enabled": true, "cache_size": 5}')
+    kept = opened(tmp_path / "kept", cache_enabled=True).config
+
+    assert kept.response_cache is True
+    assert not kept.warnings
+    assert not opened(tmp_path / "not_kept").config.response_cache
+    assert "response_cache_size" in server_notices(tmp_path)[0]
+
+
 def test_models_are_found_at_any_place_of_a_store(tmp_path: Path) -> None:
     folder(tmp_path / "one")
     folder(tmp_path / "group" / "two")

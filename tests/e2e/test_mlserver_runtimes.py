@@ -26,7 +26,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         changed["parameters"] = {"version": "v0.2", "extra": {"factor": 3}}
         settings.write_text(json.dumps(changed))
         server.pack("echo", "echo")
+        write_triton_model(server.store / "adding")
         yield server.start()
+
+
+def write_triton_model(folder: Path) -> None:
+    """A model of a Triton repository, to stand beside the others."""
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(
+        'backend: "python"\n'
+        'input [ { name: "a" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+        'output [ { name: "b" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+    )
+    (folder / "1" / "model.py").write_text(
+        "import triton_python_backend_utils as pb_utils\n\n\n"
+        "class TritonPythonModel:\n"
+        "    def execute(self, requests):\n"
+        "        return [self.answer(each) for each in requests]\n\n"
+        "    def answer(self, request):\n"
+        "        array = pb_utils.get_input_tensor_by_name(request, 'a').as_numpy()\n"
+        "        return pb_utils.InferenceResponse([pb_utils.Tensor('b', array + 1)])\n"
+    )
 
 
 def tensor(name: str, datatype: str, data: list[Any], shape: list[int], **more: Any) -> Any:
@@ -57,8 +77,9 @@ def test_versions_come_from_several_folders_of_one_name(server: Running) -> None
     assert server.ask("GET", "/v2/models/doubling").json["versions"] == ["v0.1", "v0.2"]
 
 
-def test_an_archive_and_folders_of_runtimes_are_in_one_store(server: Running) -> None:
+def test_archives_and_folders_of_both_other_servers_are_in_one_store(server: Running) -> None:
     assert server.predict("echo", "hello").status == 200
+    assert outputs(infer(server, "adding", tensor("a", "FP32", [1], [1])))["b"]["data"] == [2]
     names = {m["modelName"] for m in server.manage("GET", "/models?limit=20").json["models"]}
     assert names >= {"echo", "doubling", "codecs", "rows", "streaming", "waiting"}
 
@@ -152,6 +173,25 @@ def test_only_requested_outputs_are_answered(server: Running) -> None:
     found = outputs(infer(server, "rows", asked, outputs=[{"name": "sum"}]))
 
     assert list(found) == ["sum"]
+
+
+def test_answers_in_pieces_are_events(server: Running) -> None:
+    body = json.dumps({"inputs": [tensor("text", "BYTES", ["one two three"], [1])]})
+    answer = server.ask("POST", "/v2/models/streaming/generate_stream", body)
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line[:6] == "data: "]
+
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert [event["outputs"][0]["data"] for event in events] == [["one"], ["two"], ["three"]]
+
+
+def test_a_stream_that_breaks_says_so(server: Running) -> None:
+    body = json.dumps({"inputs": [tensor("text", "BYTES", ["one stop two"], [1])]})
+    answer = server.ask("POST", "/v2/models/streaming/generate_stream", body)
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line[:6] == "data: "]
+
+    assert events[0]["outputs"][0]["data"] == ["one"]
+    assert "no more words" in events[1]["error"]
 
 
 def test_the_same_runtime_answers_torchserve_s_api(server: Running) -> None:
