@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from marserve.archiver.tensor_marks import (
     ID,
@@ -117,20 +118,24 @@ def _headers(model: Model, asked: Infer, call: Call) -> dict[str, str]:
     headers = {**call.headers, "explain": "True" if call.command == "explain" else "False"}
     for name in REQUEST_HEADERS:
         headers.pop(name, None)
-    headers[PARAMETERS] = json.dumps(asked.parameters) if asked.parameters else "{}"
+    headers[PARAMETERS] = _json(asked.parameters) if asked.parameters else "{}"
     if asked.id:
         headers[ID] = asked.id
     if asked.outputs:
-        headers[WANTED] = json.dumps([each.name for each in asked.outputs])
+        headers[WANTED] = _json([each.name for each in asked.outputs])
         if more := {each.name: each.parameters for each in asked.outputs if each.parameters}:
-            headers[OF_OUTPUTS] = json.dumps(more)
+            headers[OF_OUTPUTS] = _json(more)
     if more := {each.name: dict(each.parameters) for each in asked.inputs if each.parameters}:
-        headers[OF_INPUTS] = json.dumps(more)
+        headers[OF_INPUTS] = _json(more)
     if call.streams:
         headers[STREAM] = "1"
     if asked.parameters and model.settings.sequences is not None:
         _add_sequence(headers, model, asked.parameters)
     return headers
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _add_sequence(headers: dict[str, str], model: Model, given: dict[str, Any]) -> None:
