@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from marserve.archiver.errors import MarserveError
+from marserve.archiver.tensor_marks import STREAM
 from marserve.frontend.api.http import new_request_id
-from marserve.frontend.errors import ServeError
-from marserve.frontend.types import Chunk, ChunkStream, InferenceRequest
+from marserve.frontend.errors import BadRequest, ServeError
+from marserve.frontend.types import Chunk
+from marserve.frontend.v2.inference import Call, infer, stream
+from marserve.frontend.v2.inside import chunk_of, infer_of, tensor_of
 from marserve.worker import wire
 
 if TYPE_CHECKING:
-    from marserve.frontend.model import Model
     from marserve.frontend.registry import Registry
     from marserve.frontend.store import ModelStore
+    from marserve.frontend.v2.messages import Answer
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +83,8 @@ class Asked:
                     if not isinstance(message, wire.Ask):
                         return
                     await self._answer(message, body, reader, writer)
+        except asyncio.CancelledError:
+            pass  # by close alone; and the loop would report it as an error of this callback
         except (wire.WireError, ConnectionError) as error:
             _log.warning("a model's question cannot be read: %s", error)
         finally:
@@ -116,53 +122,37 @@ class Asked:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        model = self._registry.route(ask.model, ask.version or None)
-        bodies: list[wire.Buffer] = []
-        at, view = 0, memoryview(body)
-        for part in ask.parts:
-            bodies.append(view[at : at + part.size])
-            at += part.size
-        stream = ChunkStream()
-        request = InferenceRequest(
-            new_request_id(),
-            "predict",
-            {**ask.headers, "explain": "False"},
-            ask.parts,
-            bodies,
-            stream,
-            ask.timeout_s,
-            bool(ask.version),
-            rows=_rows(model, ask.parts),
-        )
-        model.submit(request)
         left = asyncio.ensure_future(reader.read(1))  # nothing is sent meanwhile but the end
+        passing = asyncio.ensure_future(self._pass_on(ask, body, writer))
         try:
-            while True:
-                piece = asyncio.ensure_future(anext(stream))
-                await asyncio.wait([piece, left], return_when=asyncio.FIRST_COMPLETED)
-                if not piece.done():
-                    piece.cancel()
-                    return
-                chunk = piece.result()
-                _write(writer, chunk)
-                await writer.drain()
-                if chunk.last:
-                    return
+            await asyncio.wait([passing, left], return_when=asyncio.FIRST_COMPLETED)
         finally:
             left.cancel()
-            await asyncio.wait([left])  # two cannot read at once
-            if not request.answered:
-                request.cancel()
+            if not passing.done():
+                passing.cancel()
+            await asyncio.wait([left, passing])  # two cannot read at once
+        if not passing.cancelled():
+            passing.result()
 
-
-def _rows(model: Model, parts: list[wire.Part]) -> int:
-    """How much of a batch tensors fill: the first dimension, where that counts rows."""
-    signature = model.archive.signature
-    if signature is None or not signature.rows_max or not parts:
-        return 1
-    sizes = (parts[0].content_type or "").rpartition(" ")[2]
-    first = sizes.partition(",")[0]
-    return max(1, int(first)) if first.isdecimal() else 1
+    async def _pass_on(self, ask: wire.Ask, body: bytearray, writer: asyncio.StreamWriter) -> None:
+        model = self._registry.route(ask.model, ask.version or None)
+        tensors, at, view = [], 0, memoryview(body)
+        for part in ask.parts:
+            tensors.append(tensor_of(part, view[at : at + part.size]))
+            at += part.size
+        if not tensors:
+            raise BadRequest("a request needs at least one input")
+        streams = STREAM in ask.headers
+        call = Call({}, new_request_id(), ask.timeout_s, bool(ask.version), streams)
+        asked = infer_of(tensors, ask.headers)
+        if not streams:
+            _write(writer, chunk_of(await infer(self._registry.services(), model, asked, call)))
+            return
+        pieces = stream(self._registry.services(), model, asked, call)
+        async with aclosing(cast("AsyncGenerator[Answer]", pieces)) as answers:
+            async for answer in answers:
+                _write(writer, chunk_of(answer))
+                await writer.drain()
 
 
 def _write(writer: asyncio.StreamWriter, chunk: Chunk) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_ASKING = ("triton_python", "triton_decoupled")
+ASKING = ("triton_python", "triton_decoupled")
 """Handlers whose models may ask the server for other models."""
 _KINDS: dict[tuple[bool, bool], type[Model]] = {
     (False, False): Model,
@@ -91,7 +91,7 @@ class Builder:
         settings = resolve_settings(registration, archive.config, properties, self._config)
         for line in archive.config.warnings:
             _log.warning("%s %s: %s", name, version, line)
-        asked_at = await self._asked.open() if handler in _ASKING else ""
+        asked_at = await self._asked.open() if handler in ASKING else ""
         launcher = Launcher(
             self._config, python, handler, self._log, self._worker_numbers, early, asked_at
         )
@@ -115,5 +115,5 @@ class Builder:
         if isinstance(model, CachedModel | CachedEnsemble) and self._cache is not None:
             model.begin_caching(self._cache, name, version, archive.digest)
         if isinstance(model, Ensemble):
-            model.find = self._registry.route
+            model.find, model.services = self._registry.route, self._registry.services
         return model

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from marserve.archiver.tensor_marks import LAYOUT, MARK, NOTHING, WANTED
 from marserve.archiver.triton_config import TritonConfig
 from marserve.archiver.triton_ensemble import Step, read_steps
 from marserve.archiver.triton_folder import ENSEMBLE_HANDLER, KEY
@@ -16,13 +16,21 @@ from marserve.frontend.api.http import new_request_id
 from marserve.frontend.autoscaler import Autoscaler
 from marserve.frontend.errors import BadRequest, DeadlineExceeded, InternalError, ServeError
 from marserve.frontend.model import Model
-from marserve.frontend.types import Chunk, ChunkStream, InferenceRequest
-from marserve.worker.wire import Buffer, Failure, Part
+from marserve.frontend.types import Chunk, InferenceRequest
+from marserve.frontend.v2.inference import Call, infer
+from marserve.frontend.v2.inside import chunk_of, infer_of, tensor_of
+from marserve.frontend.v2.messages import Answer
+from marserve.frontend.v2.tensors import Tensor
+
+if TYPE_CHECKING:
+    from marserve.frontend.api.exchange import Services
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["ENSEMBLE_HANDLER", "Ensemble", "StepFailed"]
 
-Tensors = dict[str, tuple[Part, Buffer]]
-"""Part and bytes of each tensor of an ensemble that is there already."""
+Tensors = dict[str, Tensor]
+"""The tensors of an ensemble that are there already."""
 Find = Callable[[str, str | None], Model]
 
 
@@ -60,9 +68,11 @@ class Ensemble(Model):
     Attributes:
         steps: In an order in which they can run.
         find: Returns the model of a step, by name and version.
+        services: Returns what V2 inference works with.
     """
 
     find: Find
+    services: Callable[[], Services]
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -89,10 +99,8 @@ class Ensemble(Model):
         """
         if self.draining:
             raise self._no_worker(request)
-        if any(not (part.content_type or "").startswith(MARK) for part in request.parts):
-            raise BadRequest(
-                "an ensemble takes tensors: ask it by the Open Inference Protocol (V2)"
-            )
+        for part in request.parts:
+            tensor_of(part, b"")  # refuses what is no tensor
         request.queued_at = request.sent_at = time.monotonic()
         limit_s = request.timeout_s
         if limit_s is None:
@@ -120,6 +128,9 @@ class Ensemble(Model):
             chunk = await self._run(request)
         except ServeError as error:
             chunk = error.chunk()
+        except Exception:
+            _log.exception("ensemble %s failed", self.name)
+            chunk = InternalError(f"in ensemble '{self.name}': it failed").chunk()
         metrics = self._by_version if request.pinned else self._by_default
         now = time.monotonic()
         metrics.observe(now - request.queued_at, 0.0)
@@ -128,7 +139,7 @@ class Ensemble(Model):
 
     async def _run(self, request: InferenceRequest) -> Chunk:
         given = zip(request.parts, request.bodies, strict=True)
-        tensors: Tensors = {part.name: (part, body) for part, body in given}
+        tensors: Tensors = {part.name: tensor_of(part, body) for part, body in given}
         done: dict[str, asyncio.Task[None]] = {}
         try:
             async with asyncio.TaskGroup() as group:
@@ -138,16 +149,8 @@ class Ensemble(Model):
                     done |= dict.fromkeys(step.outputs.values(), task)
         except* ServeError as failures:
             raise _first(failures) from None
-        layout, bodies = [], []
-        for name in self._outputs:
-            if name in tensors:
-                part, body = tensors[name]
-                datatype, _, sizes = (part.content_type or "").removeprefix(MARK).partition(" ")
-                shape = [int(size) for size in sizes.split(",") if size]
-                layout.append([name, datatype, shape, len(body)])
-                bodies.append(body)
-        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        return Chunk(body, headers={LAYOUT: json.dumps(layout)})
+        outputs = [tensors[name] for name in self._outputs if name in tensors]
+        return chunk_of(Answer(self.name, self.version, outputs, {}, {}))
 
     async def _take(
         self,
@@ -159,75 +162,35 @@ class Ensemble(Model):
         """Runs a step once its tensors are there; a failure of those before ends all."""
         if waits:
             await asyncio.wait(waits)
-        parts, bodies = [], []
-        for name, source in step.inputs.items():
-            if source in tensors:  # an optional input may be absent
-                part, body = tensors[source]
-                parts.append(Part(name, part.size, part.content_type))
-                bodies.append(body)
+        inputs = [  # an optional input may be absent
+            replace(tensors[source], name=name)
+            for name, source in step.inputs.items()
+            if source in tensors
+        ]
         try:
-            chunk = await self._ask(step, parts, bodies, request)
+            answer = await self._ask(step, inputs, request)
         except ServeError as error:
             raise StepFailed(self.name, step.model, error.status, error.message) from None
-        self._keep(step, chunk, tensors)
-
-    async def _ask(
-        self, step: Step, parts: list[Part], bodies: list[Buffer], request: InferenceRequest
-    ) -> Chunk:
-        model = self.find(step.model, step.version or None)
-        left_s = request.deadline - time.monotonic()
-        if left_s <= 0:
-            raise DeadlineExceeded("there is no time left for it")
-        headers = {name: value for name, value in request.headers.items() if name != WANTED}
-        stream = ChunkStream()
-        asked = InferenceRequest(
-            new_request_id(),
-            "predict",
-            headers,
-            parts,
-            bodies,
-            stream,
-            left_s,
-            bool(step.version),
-            rows=_rows(model, parts),
-            priority=request.priority,
-        )
-        try:
-            model.submit(asked)
-            first = await anext(stream)
-            if first.failure is not None or not 200 <= first.status < 300:
-                raise _Refused(first)
-            if not first.last and (await anext(stream)).headers.get(LAYOUT) != NOTHING:
-                raise InternalError("it sends several answers, which an ensemble cannot carry")
-            return first
-        finally:
-            if not asked.answered:
-                asked.cancel()
-
-    def _keep(self, step: Step, chunk: Chunk, tensors: Tensors) -> None:
-        layout = chunk.headers.get(LAYOUT)
-        found: Tensors = {}
-        at, view = 0, memoryview(chunk.body)
-        for name, datatype, shape, size, *_ in json.loads(layout or "[]"):
-            kind = f"{MARK}{datatype} {','.join(map(str, shape))}"
-            found[name] = Part(name, size, kind), view[at : at + size]
-            at += size
+        found = {each.name: each for each in answer.outputs}
         for name, target in step.outputs.items():
             if name not in found:
                 there = ", ".join(found) or "none"
                 text = f"it has not sent the output '{name}' (sent: {there})"
                 raise StepFailed(self.name, step.model, 500, text)
-            part, body = found[name]
-            tensors[target] = Part(target, part.size, part.content_type), body
+            tensors[target] = replace(found[name], name=target)
 
-
-class _Refused(ServeError):
-    """What a model answered in the place of tensors."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        failure = chunk.failure or Failure("", f"it answered with status {chunk.status}")
-        super().__init__(failure.message)
-        self.status = chunk.status
+    async def _ask(self, step: Step, inputs: list[Tensor], request: InferenceRequest) -> Answer:
+        model = self.find(step.model, step.version or None)
+        left_s = request.deadline - time.monotonic()
+        if left_s <= 0:
+            raise DeadlineExceeded("there is no time left for it")
+        if not inputs:
+            raise BadRequest("none of its inputs is in the request")
+        asked = infer_of(inputs, request.headers)
+        asked.outputs = []
+        asked.parameters = {k: v for k, v in asked.parameters.items() if k != "timeout"}
+        call = Call(request.headers, new_request_id(), left_s, bool(step.version))
+        return await infer(self.services(), model, asked, call)
 
 
 def _first(failures: BaseExceptionGroup[ServeError]) -> ServeError:
@@ -235,12 +198,3 @@ def _first(failures: BaseExceptionGroup[ServeError]) -> ServeError:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, ServeError) else InternalError(str(error))
-
-
-def _rows(model: Model, parts: list[Part]) -> int:
-    """How much of a batch tensors fill: the first dimension, where that counts rows."""
-    signature = model.archive.signature
-    if signature is None or not signature.rows_max or not parts:
-        return 1
-    first = (parts[0].content_type or "").rpartition(" ")[2].partition(",")[0]
-    return max(1, int(first)) if first.isdecimal() else 1

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from marserve.frontend.asked import Asked
-from marserve.frontend.building import Builder
+from marserve.frontend.building import ASKING, Builder
 from marserve.frontend.dependencies import PythonEnvironment
 from marserve.frontend.early_template import EarlyTemplate
+from marserve.frontend.ensembles import ENSEMBLE_HANDLER
 from marserve.frontend.errors import (
     BadRequest,
     CleanupTimeout,
@@ -33,6 +34,7 @@ from marserve.frontend.store import ModelStore
 from marserve.frontend.versions import Versions
 
 if TYPE_CHECKING:
+    from marserve.frontend.api.exchange import Services
     from marserve.frontend.config import ServerConfig
 
 _log = logging.getLogger(__name__)
@@ -63,6 +65,21 @@ class Registry:
         self._builder = Builder(self, config, telemetry, log, self._asked)
         self.snapshots = SnapshotWriter(config, lambda: self._names)
         self.draining = False
+        self._services: Services | None = None
+
+    def serve(self, services: Services) -> None:
+        """Lets models ask each other, by way of V2 inference."""
+        self._services = services
+
+    def services(self) -> Services:
+        """Returns what V2 inference works with.
+
+        Raises:
+            ServiceUnavailable: If the server has not begun to serve.
+        """
+        if self._services is None:
+            raise ServiceUnavailable("The server is not serving yet.", retry_after_s=1)
+        return self._services
 
     # -- look-ups --------------------------------------------------------------------------------
 
@@ -233,7 +250,8 @@ class Registry:
         self.draining = True
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.gather(*(m.drain() for m in self._all()))
+                for models in _askers_first(self._all()):
+                    await asyncio.gather(*(m.drain() for m in models))
         except TimeoutError:
             _log.warning("requests were still running %.3g s after the stop", timeout_s)
 
@@ -312,3 +330,12 @@ class Registry:
                 del self._names[model.name]
         await model.close()
         await self._store.release(model.archive, model.url)
+
+
+def _askers_first(models: list[Model]) -> list[list[Model]]:
+    """Models in the order in which they may stop: who asks others, before those it may ask."""
+    ranks: dict[str, int] = {ENSEMBLE_HANDLER: 0, **dict.fromkeys(ASKING, 1)}
+    found: list[list[Model]] = [[], [], []]
+    for model in models:
+        found[ranks.get(model.archive.manifest.model.handler, 2)].append(model)
+    return found

@@ -96,6 +96,7 @@ class Server:
         self._closes(archives.close)
         workflows = self._workflows = Workflows(registry, archives, config.max_response_size)
         services = Services(config, registry, telemetry, auth, logs.access, workflows)
+        registry.serve(services)
         sites = Sites(config, build_apps(services))
         self._stack.push_async_callback(sites.close)
         self._stack.push_async_callback(self._close_grpc)
