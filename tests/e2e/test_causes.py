@@ -24,11 +24,14 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    for each in running(tmp_path_factory.mktemp("causes"), models=None):
+    root = tmp_path_factory.mktemp("causes")
+    for each in running(root, models=None, properties="max_response_size=1000"):
         for doom in LOADS:
             each.pack(f"load-{doom}", "doomed", f"doom: {doom}\n")
         for end in ENDS:
             each.pack(f"end-{end}", "doomed", f"end: {end}\n")
+        each.pack("late", "doomed", f"doom: wait\nrelease: {root}/release\n")
+        each.pack("large", "doomed", "batchSize: 4\nmaxBatchDelay: 100\n")
         yield each.start()
 
 
@@ -81,3 +84,24 @@ def test_each_way_of_dying_is_told_in_answer_describe_and_log(server: Running, e
     server.wait_for(f"worker {death['worker']} {cause}")
     assert "last words" in (Path(server.root) / "logs" / "model_log.log").read_text()
     assert "last words" in (Path(server.root) / "logs" / "ts_log.log").read_text()
+
+
+def test_it_is_not_ready_before_the_first_load_is_done(server: Running) -> None:
+    path = "/models?url=late.mar&initial_workers=1&synchronous=false"
+    assert 200 == server.ask("GET", "/health/ready").status
+    assert 202 == server.manage("POST", path).status
+
+    assert 503 == server.ask("GET", "/health/ready").status
+    (server.root / "release").touch()
+    server.until(lambda: server.ask("GET", "/health/ready").status == 200, "not ready")
+    assert "fine" == server.predict("late", "x").text
+
+
+def test_an_answer_that_is_too_large_fails_alone(server: Running) -> None:
+    assert 200 == server.manage("POST", "/models?url=large.mar&initial_workers=1").status
+
+    small, large, other = server.together("large", ["x", "large", "y"])
+
+    assert ("fine", "fine") == (small.text, other.text)
+    assert (500, "InternalServerException") == (large.status, large.json["type"])
+    assert "2000 bytes exceeds max_response_size (1000 bytes)" in large.message

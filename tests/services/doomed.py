@@ -1,11 +1,14 @@
 """Fails to load, or ends its worker, in the way that ``doom`` in model-config.yaml names.
 
-Asked with the text ``end``, it writes a line to stderr and ends as ``end`` there says.
+``doom: wait`` waits for the file that ``release`` there names, and loads. Asked with the text
+``large``, it answers 2,000 bytes; asked with ``end``, it writes a line to stderr and ends as
+``end`` there says.
 """
 
 import os
 import signal
 import sys
+import time
 
 
 class DoomedService:
@@ -22,6 +25,8 @@ class DoomedService:
         if doom == "hard":
             print("about to end", file=sys.stderr, flush=True)
             os._exit(6)
+        while doom == "wait" and not os.path.exists(config["release"]):
+            time.sleep(0.01)
         if doom == "memory":
             self.weights = bytearray(1 << 60)  # more than any machine has
 
@@ -33,4 +38,4 @@ class DoomedService:
             if self.end == "abort":
                 os.abort()
             os._exit(7)
-        return ["fine"] * len(data)
+        return ["x" * 2000 if row["body"] == "large" else "fine" for row in data]
