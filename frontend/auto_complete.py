@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,11 @@ from marserve.archiver.errors import MarserveError
 from marserve.archiver.triton_config import FILE_NAME, TritonConfig, completed, load_triton_config
 from marserve.archiver.triton_folder import KEY, reconfigured
 from marserve.frontend.errors import InvalidModel
+from marserve.frontend.worker_environment import environment
 
 if TYPE_CHECKING:
     from marserve.archiver.unpack import Archive
+    from marserve.frontend.config import ServerConfig
     from marserve.frontend.dependencies import PythonEnvironment
 
 MODULE = "marserve.worker.auto_complete"
@@ -25,13 +26,16 @@ _LIMIT_S = 120.0
 _SHOWN_CHARS = 500
 
 
-async def completed_by_model(archive: Archive, python: PythonEnvironment) -> Archive:
+async def completed_by_model(
+    archive: Archive, python: PythonEnvironment, config: ServerConfig
+) -> Archive:
     """Returns an archive with the configuration that its model has completed.
 
     Args:
         archive: Of any kind; only models of Triton's Python backend that define
             ``auto_complete_config`` are run.
         python: What runs the model.
+        config: Of the server; says which variables of the environment the model must not see.
 
     Raises:
         InvalidModel: If the model fails, or what it says cannot be served.
@@ -43,7 +47,7 @@ async def completed_by_model(archive: Archive, python: PythonEnvironment) -> Arc
     if not await asyncio.to_thread(_completes, path):
         return archive
     name = archive.manifest.model.model_name
-    plain = await _ask(name, archive.directory, section, python)
+    plain = await _ask(name, archive.directory, section, python, environment(config, python, 1))
     try:
         plain = completed(plain).plain
         known = archive.directory / FILE_NAME  # whose lines errors and warnings name
@@ -68,10 +72,12 @@ def _completes(path: Path) -> bool:
 
 
 async def _ask(
-    name: str, folder: Path, section: dict[str, Any], python: PythonEnvironment
+    name: str,
+    folder: Path,
+    section: dict[str, Any],
+    python: PythonEnvironment,
+    env: dict[str, str],
 ) -> dict[str, Any]:
-    paths = [*python.path, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
     process = await asyncio.create_subprocess_exec(
         python.executable or sys.executable,
         "-P",
@@ -79,7 +85,7 @@ async def _ask(
         MODULE,
         str(folder),
         section["file"],
-        env=environment,
+        env=env,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -82,7 +82,7 @@ class Builder:
             InvalidModel: If the archive cannot be served, or what it needs cannot be installed.
         """
         python = await prepare_python(archive, self._config)
-        archive = await completed_by_model(archive, python)
+        archive = await completed_by_model(archive, python, self._config)
         own = archive.config.use_handler or archive.manifest.model.handler
         handler = registration.handler or own or self._config.default_service_handler
         if not handler:

@@ -116,7 +116,8 @@ class Repository:
                 if preferred != model.version:
                     self._registry.set_default(model.name, preferred)
             if all(KEY in each.archive.config.raw for each in versions):
-                highest = max((each.version for each in versions), key=int)
+                able = [each for each in versions if each.scaler.servable] or versions
+                highest = max((each.version for each in able), key=int)
                 if highest != model.version:
                     self._registry.set_default(model.name, highest)
 

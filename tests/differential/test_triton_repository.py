@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,12 +28,18 @@ class Repository(Triton):
     """Triton with marserve importable in its Python backend."""
 
     def _run(self, command: list[str], env: dict[str, str]) -> None:
+        """Its stub takes modules from the environment of the first ``python`` in the path alone."""
         packages = self.root / "packages"
         packages.mkdir()
         for module in (marserve, msgspec, yaml):
             assert module.__file__ is not None
-            (packages / module.__name__).symlink_to(Path(module.__file__).parent)
-        super()._run(command, env | {"PYTHONPATH": str(packages)})
+            (packages / module.__name__).symlink_to(Path(module.__file__).resolve().parent)
+        made = self.root / "venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made)], check=True)
+        (own,) = made.glob("lib/python*/site-packages")
+        (theirs,) = self.installed().glob("lib/python*/site-packages")
+        (own / "more.pth").write_text(f"{packages}\n{theirs}\n")
+        super()._run(command, env | {"PATH": f"{made / 'bin'}:{env['PATH']}"})
 
     def _answers(self) -> bool:
         try:

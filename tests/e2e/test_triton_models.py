@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpc_client
 import tritonclient.http as client
 from tests.e2e.running import SERVICES, Running, running
 from tritonclient.utils import InferenceServerException
@@ -209,6 +211,27 @@ def test_a_decoupled_model_streams(server: Running) -> None:
 
     events = [json.loads(line[5:]) for line in answer.text.splitlines() if line.startswith("data:")]
     assert [0, 1, 2] == [event["NUMBER"] for event in events]
+
+
+def test_a_decoupled_model_answers_a_stream_of_grpc(server: Running) -> None:
+    came: queue.Queue[Any] = queue.Queue()
+    inputs = []
+    for name, value in (("COUNT", 3), ("FAIL_AT", 2)):
+        inputs.append(grpc_client.InferInput(name, [1], "INT32"))
+        inputs[-1].set_data_from_numpy(np.array([value], np.int32))
+    address = f"127.0.0.1:{server.grpc_ports['inference']}"
+    with grpc_client.InferenceServerClient(address) as client:
+        client.start_stream(lambda result, error: came.put(error or result))
+        client.async_stream_infer("decoupled", inputs[:1], enable_empty_final_response=True)
+        whole = [came.get(timeout=60) for _ in range(4)]
+        client.async_stream_infer("decoupled", inputs)
+        broken = [came.get(timeout=60) for _ in range(3)]
+        client.stop_stream()
+
+    assert [0, 1, 2] == [int(each.as_numpy("NUMBER")[0]) for each in whole[:3]]
+    assert whole[3].get_response().parameters["triton_final_response"].bool_param
+    assert [0, 1] == [int(each.as_numpy("NUMBER")[0]) for each in broken[:2]]
+    assert "as asked" in str(broken[2])
 
 
 def test_an_archive_beside_the_repository_and_a_model_that_is_wrong(
