@@ -99,7 +99,8 @@ def _written(value: Any) -> Any:
         return value
     if isinstance(value, float) and value != value:  # how pandas writes that nothing is there
         return None
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    moment = getattr(value, "isoformat", None)
+    return str(value) if moment is None else moment()
 
 
 def _frame(tensors: list[Any]) -> Any:

@@ -117,8 +117,9 @@ class Record:
 
     def model_dump_json(self, *, indent: int | None = None, **more: Any) -> str:
         """Returns the same as JSON."""
-        spaces = {"indent": indent} if indent else {"separators": (",", ":")}
-        return json.dumps(self.model_dump(mode="json", **more), **spaces)
+        separators = None if indent else (",", ":")
+        plain = self.model_dump(mode="json", **more)
+        return json.dumps(plain, indent=indent or None, separators=separators)
 
     def dict(self, **more: Any) -> Values:
         """The same as ``model_dump``."""
@@ -218,8 +219,9 @@ def _single(hint: Any, value: Any, place: str) -> Any:
             raise ValidationError(f"{place}: expected one of {known}, got {value!r:.40}") from None
     if issubclass(hint, Record) and isinstance(value, Mapping):
         return hint(**value)
-    if hasattr(hint, "wrap"):
-        return hint.wrap(value)
+    wrap = getattr(hint, "wrap", None)
+    if wrap is not None:
+        return wrap(value)
     try:
         if hint is int and not isinstance(value, (bool, float)):
             return int(value)

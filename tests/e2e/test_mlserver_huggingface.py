@@ -81,7 +81,7 @@ def pipeline(server: Running, task: str, model: str) -> Any:
 def close(found: Any, wanted: Any) -> bool:
     """Whether answers are the same but for the last digits of numbers."""
     if isinstance(wanted, float):
-        return abs(found - wanted) < 1e-5
+        return bool(abs(found - wanted) < 1e-5)
     if isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(close, found, wanted))
     if isinstance(wanted, dict):
@@ -172,6 +172,7 @@ def test_triton_s_client_is_answered(server: Running) -> None:
         given = client.InferInput("args", [1], "BYTES")
         given.set_data_from_numpy(np.array([TEXT.encode()], dtype=object))
         found = connection.infer("feeling", [given])
-        [text] = found.as_numpy("output").ravel()
+        output: Any = found.as_numpy("output")
+        [text] = output.ravel()
     expected = results(infer(server, "feeling", tensor("args", [TEXT])))
     assert close(json.loads(text), expected[0])

@@ -43,8 +43,8 @@ def model(kind: type[MLModel] = MLModel, **more: Any) -> Any:
 
 class TestRecords:
     def test_plain_values_become_records(self) -> None:
-        request = InferenceRequest(
-            **{"inputs": [{"name": "a", "shape": [1], "datatype": "FP32", "data": [1]}]}
+        request = InferenceRequest.model_validate(
+            {"inputs": [{"name": "a", "shape": [1], "datatype": "FP32", "data": [1]}]}
         )
 
         assert request.inputs[0].data.root == [1]
@@ -69,7 +69,7 @@ class TestRecords:
         assert named in str(caught.value)
 
     def test_parameters_have_any_name(self) -> None:
-        parameters = Parameters(content_type="np", temperature=0.5)
+        parameters = Parameters.model_validate({"content_type": "np", "temperature": 0.5})
 
         assert parameters.temperature == 0.5  # type: ignore[attr-defined]
         assert parameters.model_extra == {"temperature": 0.5}
@@ -78,7 +78,7 @@ class TestRecords:
             "temperature": 0.5,
         }
         with pytest.raises(ValueError, match="has no field 'colour'"):
-            given("a", "FP32", [1], [1]).colour = 1  # type: ignore[attr-defined]
+            given("a", "FP32", [1], [1]).colour = 1
 
     def test_a_copy_is_another_record(self) -> None:
         output = RequestOutput(name="a")
@@ -241,7 +241,7 @@ class TestRowsJoined:
             self.request(1),
             self.request(2, 3),
             self.request(3),
-            self.request(1, parameters=Parameters(k=1)),
+            self.request(1, parameters=Parameters.model_validate({"k": 1})),
             self.request(2),
             self.request(1, parameters=Parameters(headers={"a": "b"})),
         ]

@@ -66,7 +66,7 @@ def ask(runtime: HuggingFaceRuntime, *inputs: RequestInput) -> list[Any]:
 
 def near(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, float):
-        return abs(found - wanted) < 1e-5
+        return bool(abs(found - wanted) < 1e-5)
     if isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(near, found, wanted))
     if isinstance(wanted, dict):

@@ -48,7 +48,8 @@ class Joinable(Pipeline):
 
 def joinable(kind: type[Pipeline]) -> type[Pipeline]:
     """Returns a class of pipelines that is the same and whose calls can be joined."""
-    return type(kind.__name__, (kind, Joinable), {})
+    bases: tuple[Any, ...] = (kind, Joinable)
+    return type(kind.__name__, bases, {})
 
 
 def call_together(pipe: Any, calls: Sequence[Call]) -> list[Any]:
@@ -83,10 +84,11 @@ def _run(pipe: Any, calls: Sequence[Call], group: list[tuple[int, Any]]) -> list
 
 
 def _joint(pipe: Any, calls: Sequence[Call], group: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    run: Any = Pipeline.__call__
     items: list[Any] = []
     for _, wanted in group:
         items += wanted.inputs if isinstance(wanted.inputs, list) else [wanted.inputs]
-    found = Pipeline.__call__(pipe, items, **group[0][1].named)
+    found = run(pipe, items, **group[0][1].named)
     answers, begin = [], 0
     for at, wanted in group:
         many = isinstance(wanted.inputs, list)
