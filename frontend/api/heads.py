@@ -39,9 +39,9 @@ class HeadWriter:
         usual = chunk.status == 200 and keep_alive and not chunk.phrase and chunk.failure is None
         if usual:
             begin = self._with(chunk.headers) if chunk.headers else self._usual
-            size = len(chunk.body) + sum(map(len, chunk.tail))
+            count = len(chunk.body) + sum(map(len, chunk.tail))
             rest = b"%b\r\nContent-Length: %d\r\n%b\r\n"
-            return begin + rest % (request_id.encode(), size, self._now()), chunk.body
+            return begin + rest % (request_id.encode(), count, self._now()), chunk.body
         body = http.render_body(chunk)
         whole = len(body) + sum(map(len, chunk.tail))
         size = "" if chunk.status in _BODILESS else f"Content-Length: {whole}\r\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +91,12 @@ def _rendered(value: dict[str, Any], asked: Infer, answer: Answer) -> bytes:
 
 
 async def _events(
-    value: dict[str, Any], asked: Infer, answers: AsyncIterator[Answer]
-) -> AsyncIterator[bytes]:
-    async for answer in answers:
-        if not answer.empty:
-            yield _event(_rendered(value, asked, answer))
+    value: dict[str, Any], asked: Infer, answers: AsyncGenerator[Answer, None]
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(answers):
+        async for answer in answers:
+            if not answer.empty:
+                yield _event(_rendered(value, asked, answer))
 
 
 def _event(data: bytes) -> bytes:

@@ -7,7 +7,8 @@ their caller is cancelled. Errors are ``ServeError``, with a status and a text f
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from marserve.frontend.api.http import new_request_id
@@ -52,11 +53,12 @@ async def infer(services: Services, model: Model, asked: Infer, call: Call) -> A
     if plan.by_row:
         return await _infer_rows(services, model, plan, asked, call)
     found: Answer | None = None
-    async for piece in _pieces(services, model, plan, asked, call):
-        if found is None:
-            found = piece
-        elif not piece.empty:
-            raise NotOffered(IN_PIECES)
+    async with aclosing(_pieces(services, model, plan, asked, call)) as pieces:
+        async for piece in pieces:
+            if found is None:
+                found = piece
+            elif not piece.empty:
+                raise NotOffered(IN_PIECES)
     if found is None or found.empty:
         raise NotOffered(NO_ANSWER)
     return found
@@ -64,7 +66,7 @@ async def infer(services: Services, model: Model, asked: Infer, call: Call) -> A
 
 async def stream(
     services: Services, model: Model, asked: Infer, call: Call
-) -> AsyncIterator[Answer]:
+) -> AsyncGenerator[Answer, None]:
     """Asks a model for all of its answers, as they come; the last one has ``last``.
 
     Args:
@@ -78,8 +80,9 @@ async def stream(
     """
     plan = planned(services, model, asked)
     pieces = _row_pieces if plan.by_row else _pieces
-    async for piece in pieces(services, model, plan, asked, call):
-        yield piece
+    async with aclosing(pieces(services, model, plan, asked, call)) as found:
+        async for piece in found:
+            yield piece
 
 
 def planned(services: Services, model: Model, asked: Infer) -> Plan:
@@ -96,7 +99,7 @@ def planned(services: Services, model: Model, asked: Infer) -> Plan:
 
 async def _pieces(
     services: Services, model: Model, plan: Plan, asked: Infer, call: Call
-) -> AsyncIterator[Answer]:
+) -> AsyncGenerator[Answer, None]:
     chunks = ChunkStream()
     request = question(model, asked, call, chunks, plan.counts_rows)
     model.submit(request)
@@ -111,7 +114,7 @@ async def _pieces(
 
 async def _row_pieces(
     services: Services, model: Model, plan: Plan, asked: Infer, call: Call
-) -> AsyncIterator[Answer]:
+) -> AsyncGenerator[Answer, None]:
     """Pieces of the answer to a lone row; several rows have one answer, which is whole."""
     split = _split(plan, asked)
     if len(split) != 1:

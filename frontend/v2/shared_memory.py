@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from marserve.frontend.errors import BadRequest, ResourceNotFound, TooLarge
 
@@ -164,7 +164,8 @@ class Regions:
         region = self._regions.get(name) if isinstance(name, str) else None
         if region is None:
             raise BadRequest(f"{what}: shared memory region '{name!s:.100}' is not registered")
-        offset, size = parameters.get(OFFSET, 0), parameters.get(SIZE)
+        offset: Any = parameters.get(OFFSET, 0)
+        size: Any = parameters.get(SIZE)
         if not _is_count(offset) or not _is_count(size):
             raise BadRequest(f"{what}: {OFFSET} and {SIZE} must be whole numbers, 0 or above")
         if offset + size > region.size:
@@ -175,7 +176,7 @@ class Regions:
         return region, region.offset + offset, size
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
