@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from marserve.archiver.errors import MarserveError
 from marserve.archiver.tensor_marks import STREAM
@@ -22,13 +23,10 @@ from marserve.worker import wire
 if TYPE_CHECKING:
     from marserve.frontend.registry import Registry
     from marserve.frontend.store import ModelStore
-    from marserve.frontend.v2.messages import Answer
 
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 16
-
-Change = Callable[[str], Awaitable[object]]
 
 
 class Asked:
@@ -37,15 +35,12 @@ class Asked:
     Args:
         registry: Of the models that are asked.
         store: Has a private directory for the socket.
-        load: Loads a model by name; ``unload`` takes it away.
-        unload: Likewise.
     """
 
-    def __init__(self, registry: Registry, store: ModelStore, load: Change, unload: Change) -> None:
+    def __init__(self, registry: Registry, store: ModelStore) -> None:
         self._registry = registry
         self._store = store
         self._directory = Path()
-        self._changes = {"load": load, "unload": unload}
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
         self._talks: set[asyncio.Task[None]] = set()
@@ -107,13 +102,24 @@ class Asked:
                 fit = model.scaler.servable and not model.draining
                 chunk = Chunk(status=200 if fit else 503)
             else:
-                await self._changes[ask.command](ask.model)
+                await self._change(ask)
                 chunk = Chunk()
         except ServeError as error:
             chunk = error.chunk()
-        except (MarserveError, KeyError) as error:
-            chunk = ServeError(str(error)).chunk()
+        except (MarserveError, msgspec.DecodeError) as error:
+            chunk = BadRequest(str(error)).chunk()
         _write(writer, chunk)
+
+    async def _change(self, ask: wire.Ask) -> None:
+        repository = self._registry.repository
+        repository.check_allowed()
+        if ask.command == "unload":
+            await repository.unload(ask.model, "dependents" in ask.headers)
+        elif ask.command == "load":
+            config = ask.headers.get("config")
+            await repository.load(ask.model, msgspec.json.decode(config) if config else None)
+        else:
+            raise BadRequest(f"{ask.command:.100}: is nothing that can be asked")
 
     async def _predict(
         self,
@@ -149,7 +155,7 @@ class Asked:
             _write(writer, chunk_of(await infer(self._registry.services(), model, asked, call)))
             return
         pieces = stream(self._registry.services(), model, asked, call)
-        async with aclosing(cast("AsyncGenerator[Answer]", pieces)) as answers:
+        async with aclosing(pieces) as answers:
             async for answer in answers:
                 _write(writer, chunk_of(answer))
                 await writer.drain()

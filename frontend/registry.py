@@ -61,7 +61,7 @@ class Registry:
         self._claims: set[tuple[str, str]] = set()
         self.strict = config.compat == "strict"
         self.repository = Repository(self, config, store)
-        self._asked = Asked(self, store, self.repository.load, self.repository.unload)
+        self._asked = Asked(self, store)
         self._builder = Builder(self, config, telemetry, log, self._asked)
         self.snapshots = SnapshotWriter(config, lambda: self._names)
         self.draining = False

@@ -49,7 +49,7 @@ class Repository:
         self._registry = registry
         self._config = config
         self._store = store
-        self._turn = asyncio.Lock()
+        self._turns: dict[str, asyncio.Lock] = {}
         self._seen: dict[str, str] = {}
         self._poller: asyncio.Task[None] | None = None
         self.failures: dict[str, str] = {}
@@ -79,7 +79,7 @@ class Repository:
             ServeError: If it cannot be loaded; what was loaded before stays, if its files are the
                 reason.
         """
-        async with self._turn:
+        async with self._turn(name):
             await self._load(name, config, set())
 
     async def unload(self, name: str, dependents: bool = False) -> None:
@@ -89,8 +89,8 @@ class Repository:
             name: Of the model; one that is not loaded is no error.
             dependents: Whether an ensemble's steps go with it, and ensembles with their steps.
         """
-        async with self._turn:
-            for each in [name, *(self._dependents(name) if dependents else ())]:
+        for each in [name, *(self._dependents(name) if dependents else ())]:
+            async with self._turn(each):
                 await self._unload(each)
 
     def names(self) -> list[str]:
@@ -122,6 +122,10 @@ class Repository:
                     self._registry.set_default(model.name, highest)
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _turn(self, name: str) -> asyncio.Lock:
+        """One change of a model at a time; a model that is loading may ask for others."""
+        return self._turns.setdefault(name, asyncio.Lock())
 
     async def _load(self, name: str, config: dict[str, Any] | None, loading: set[str]) -> None:
         urls = await asyncio.to_thread(self._store.urls_of, name)
@@ -166,7 +170,8 @@ class Repository:
                 self._registry.resolve(name)
             except ModelNotFound:
                 if name not in loading:
-                    await self._load(name, None, loading)
+                    async with self._turn(name):
+                        await self._load(name, None, loading)
 
     async def _register(self, url: str, archive: Archive | None) -> None:
         workers = max(1, self._config.default_workers_per_model)
@@ -199,8 +204,7 @@ class Repository:
         while True:
             await asyncio.sleep(self._config.repository_poll_secs)
             try:
-                async with self._turn:
-                    await self._follow()
+                await self._follow()
             except Exception:
                 _log.warning("the model store could not be followed", exc_info=True)
 
@@ -210,11 +214,11 @@ class Repository:
         before, self._seen = self._seen, now
         for name in [name for name in before if name not in now]:
             _log.info("%s is gone from the model store", name)
-            await self._unload(name)
+            await self.unload(name)
         for name in [name for name, print_ in now.items() if before.get(name) != print_]:
             _log.info("%s is new in the model store, or has changed", name)
             try:
-                await self._load(name, None, set())
+                await self.load(name)
             except (ServeError, Conflict) as error:
                 _log.warning("%s is not served: %s", name, error)
 

@@ -101,33 +101,42 @@ class Repository:
         self.ask: Ask = ask_nobody
         self.folder = Path()
 
-    def is_ready(self, name: str, version: str = "") -> bool:
+    def is_ready(self, model_name: str, model_version: str = "") -> bool:
         """Tells whether a model can be asked."""
-        pieces = list(self.ask(Question("ready", name, str(version))))
+        pieces = list(self.ask(Question("ready", model_name, str(model_version))))
         return pieces[-1].status == 200
 
     def load(
-        self, name: str, files: Mapping[str, Any] | None = None, config: str | None = None
+        self, model_name: str, config: str | None = None, files: Mapping[str, Any] | None = None
     ) -> None:
         """Loads a model of the repository, or loads it anew.
 
-        Raises:
-            TritonModelException: If it cannot be loaded, or files come along, which is not offered.
-        """
-        if files or config:
-            raise TritonModelException("load_model: files and configurations are not taken")
-        self._change("load", name)
+        Args:
+            model_name: Of the model.
+            config: JSON, in the place of its config.pbtxt.
+            files: Refused: files come from the repository alone.
 
-    def unload(self, name: str, unload_dependents: bool = False) -> None:
+        Raises:
+            TritonModelException: If it cannot be loaded.
+        """
+        if files:
+            raise TritonModelException("load_model: files come from the repository alone")
+        self._change("load", model_name, {"config": config} if config else {})
+
+    def unload(self, model_name: str, unload_dependents: bool = False) -> None:
         """Unloads a model.
+
+        Args:
+            model_name: Of the model.
+            unload_dependents: Whether an ensemble goes with its steps.
 
         Raises:
             TritonModelException: If that cannot be done.
         """
-        self._change("unload", name)
+        self._change("unload", model_name, {"dependents": "1"} if unload_dependents else {})
 
-    def _change(self, command: str, name: str) -> None:
-        last = list(self.ask(Question(command, name)))[-1]
+    def _change(self, command: str, name: str, how: dict[str, str]) -> None:
+        last = list(self.ask(Question(command, name, headers=how)))[-1]
         if last.failure:
             raise TritonModelException(last.failure)
 

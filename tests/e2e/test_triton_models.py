@@ -165,6 +165,7 @@ def test_a_model_asks_other_models(triton: client.InferenceServerClient) -> None
 
     assert np.all(ask(b"add").as_numpy("OUT") == 16)
     assert np.all(ask(b"ready?").as_numpy("OUT") == 16)
+    assert np.all(ask(b"unload and load").as_numpy("OUT") == 16)
     status, text = refusal(lambda: ask(b"nobody"))
     assert (status, "nobody" in text) == ("404", True)
     assert np.all(ask(b"add").as_numpy("OUT") == 16)

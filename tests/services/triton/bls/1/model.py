@@ -9,6 +9,14 @@ class TritonPythonModel:
 
     async def answer(self, request):
         name = pb_utils.get_input_tensor_by_name(request, "MODEL").as_numpy()[0].decode()
+        if name == "unload and load":
+            pb_utils.unload_model("completing")
+            if pb_utils.is_model_ready("completing"):
+                raise pb_utils.TritonModelException("completing is still there")
+            await asyncio.to_thread(pb_utils.load_model, model_name="completing")
+            if not pb_utils.is_model_ready(model_name="completing", model_version="1"):
+                raise pb_utils.TritonModelException("completing is not there again")
+            name = "add"
         if name == "ready?":
             known = pb_utils.is_model_ready("add"), pb_utils.is_model_ready("nobody")
             if known != (True, False):
