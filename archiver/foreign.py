@@ -38,7 +38,11 @@ class Format(NamedTuple):
 
 
 # By name: most servers see no such folder and need not import what reads it.
-_MODULES = ("marserve.archiver.mlserver_folder", "marserve.archiver.triton_folder")
+_MODULES = (
+    "marserve.archiver.mlserver_folder",
+    "marserve.archiver.triton_folder",
+    "marserve.archiver.pretrained_folder",
+)
 
 
 def formats() -> tuple[Format, ...]:

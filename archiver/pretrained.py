@@ -140,7 +140,7 @@ def _weights(directory: Path) -> list[Path]:
                 raise ArchiveError(f"{path}: expected a 'weight_map' from tensors to file names")
             return [path, *(directory / shard for shard in sorted(set(shards.values())))]
     raise ArchiveError(
-        f"--from-pretrained: {directory} has no weights: expected one of {', '.join(_WEIGHTS)}"
+        f"{directory} has no weights: expected one of {', '.join(_WEIGHTS)}"
     )
 
 
@@ -194,7 +194,36 @@ def _labels(directory: Path, model: dict[str, Any], task: str, scratch: Path) ->
     return [path]
 
 
+def folder_settings(directory: Path) -> tuple[str, dict[str, Any]]:
+    """Returns what a saved directory says for itself, where it is served as it is.
+
+    Returns:
+        The file name of its weights, or of their index; and a model-config.yaml as plain values.
+
+    Raises:
+        ArchiveError: If its weights are missing, or it was not saved for a task that is known.
+    """
+    model = _read_object(directory / "config.json")
+    saved = [str(name) for name in model.get("architectures") or ()]
+    task = saved_task(saved)
+    if task is None:
+        what = ", ".join(saved) or "nothing"
+        raise ArchiveError(
+            f"{directory.name}/config.json: $.architectures: {what} tells no task; pack it with"
+            f" archive-model --from-pretrained and --task, one of {', '.join(TASKS)}"
+        )
+    return _weights(directory)[0].name, _settings(directory, model, task)
+
+
 def _config(directory: Path, model: dict[str, Any], task: str, scratch: Path) -> Path:
+    path = scratch / _CONFIG_FILE
+    settings = _settings(directory, model, task)
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _settings(directory: Path, model: dict[str, Any], task: str) -> dict[str, Any]:
     tokenizer_path = directory / "tokenizer_config.json"
     tokenizer = _read_object(tokenizer_path) if tokenizer_path.is_file() else {}
     kind = str(model.get("model_type", ""))
@@ -210,11 +239,7 @@ def _config(directory: Path, model: dict[str, Any], task: str, scratch: Path) ->
         "BetterTransformer": False,
         "model_parallel": False,
     }
-    present = {key: value for key, value in handler.items() if value is not None}
-    path = scratch / _CONFIG_FILE
-    text = yaml.safe_dump({"handler": present}, sort_keys=False, allow_unicode=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    return {"handler": {key: value for key, value in handler.items() if value is not None}}
 
 
 def _model_name(model: dict[str, Any]) -> str:
