@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from marserve.archiver.mlserver_settings import SERVER_FILE
 from marserve.archiver.model_config import load_model_config
 from marserve.archiver.review import Reviewed, review_archive, review_code
 from marserve.archiver.unpack import open_directory
-from marserve.archiver.workflow_archive import unpack_workflow
 from marserve.frontend.review_config import review_config
+from marserve.frontend.review_workflow import review_workflow
 from marserve.frontend.store import ARCHIVE_ENDINGS
 
 # On disk only: the shim is imported by workers alone.
@@ -46,7 +45,7 @@ def review(path: Path) -> list[Finding]:
     if path.name.endswith(ARCHIVE_ENDINGS):
         return _review_archive(path, "")[0]
     if path.suffix == _WORKFLOW_ENDING:
-        return _review_workflow(path)
+        return review_workflow(path, SHIM)
     if path.suffix in (".yaml", ".yml"):
         return _review_model_config(path)
     if path.suffix == ".py":
@@ -82,7 +81,7 @@ def _review_store(store: Path) -> Iterator[Finding]:
             yield Finding("error", text, "give one another name or version", container=path.name)
         seen[identity] = path.name
     for path in workflows:
-        yield from (finding.inside(path.name) for finding in _review_workflow(path))
+        yield from (finding.inside(path.name) for finding in review_workflow(path, SHIM))
 
 
 def _review_archive(path: Path, container: str) -> tuple[list[Finding], tuple[str, str] | None]:
@@ -121,15 +120,6 @@ def _differences(reviewed: Reviewed) -> Iterator[Finding]:
         text = f"workers come and go with the load, between {least} and {most}"
         remedy = f"maxWorkers: {least} for a fixed number"
         yield Finding("note", text, remedy, "model-config.yaml")
-
-
-def _review_workflow(path: Path) -> list[Finding]:
-    try:
-        with tempfile.TemporaryDirectory(prefix="marserve-") as scratch:
-            unpack_workflow(path, Path(scratch, "workflow"))
-    except (MarserveError, OSError) as error:
-        return [Finding("error", str(error), "pack it again with archive-workflow", path.name)]
-    return []
 
 
 def _review_model_config(path: Path) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -277,7 +278,32 @@ def test_a_workflow_is_checked_like_an_archive(tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     (tmp_path / "broken.war").write_text("no archive")
 
+    status, findings = check(tmp_path / "flow.war")
+    assert 0 == status, "the model may be in another store"
+    assert [("spec.yaml", 3)] == [(item["file"], item["line"]) for item in findings]
+    assert "there is no archive a.mar beside the workflow" in findings[0]["text"]
+    (tmp_path / "a.mar").write_text("an archive")
     assert (0, []) == check(tmp_path / "flow.war")
     status, findings = check(tmp_path / "broken.war")
     assert 1 == status
     assert ["broken.war"] == [item["file"] for item in findings]
+
+
+def test_what_is_wrong_in_a_workflow_has_its_line(tmp_path: Path) -> None:
+    spec = "models:\n  a:\n    url: a.mar\n    batch-size: none\ndag:\n  a: [last]\n"
+    code = "import absent_package\n\n\ndef last(data, context):\n    return data\n"
+    manifest = {"workflow": {"workflowName": "f", "specFile": "spec.yaml", "handler": "f.py"}}
+    (tmp_path / "a.mar").write_text("an archive")
+    for name, text in (("wrong.war", spec), ("code.war", spec.replace("none", "2"))):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("spec.yaml", text)
+            archive.writestr("f.py", code)
+            archive.writestr("WAR-INF/MANIFEST.json", json.dumps(manifest))
+
+    status, findings = check(tmp_path / "wrong.war")
+    assert 1 == status
+    assert [("spec.yaml", 4)] == [(item["file"], item["line"]) for item in findings]
+    assert "expected an integer >= 1, got 'none'" in findings[0]["text"]
+    _, findings = check(tmp_path / "code.war")
+    assert [("f.py", 1)] == [(item["file"], item["line"]) for item in findings]
+    assert "absent_package" in findings[0]["text"]
