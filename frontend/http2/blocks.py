@@ -12,8 +12,8 @@ from marserve.frontend.http2.hpack import Decoder, Field
 _MOST_LIST_BYTES = 32 << 10  # of a list of fields; a longer one is refused
 _MOST_BLOCK_BYTES = 64 << 10  # of a block; a longer one ends the connection
 _MOST_FRAMES = 16  # of a block
-_MOST_KNOWN = 64  # blocks that are kept, with what they mean
-_LONGEST_KNOWN = 512
+_MOST_KNOWN = 16  # blocks that are kept, with what they mean
+_LONGEST_KNOWN_BYTES = 4 << 10  # of their fields
 
 
 class Blocks:
@@ -74,10 +74,11 @@ class Blocks:
         if known is not None:
             return known
         changes = self._decoder.changes
-        meaning = self._read(self._decoder.decode(block))
+        fields = self._decoder.decode(block)
+        meaning = self._read(fields)
         if self._decoder.changes != changes:
             self._known.clear()  # numbers of fields mean others now
-        elif len(block) <= _LONGEST_KNOWN:
+        elif fields and sum(len(n) + len(v) for n, v in fields) <= _LONGEST_KNOWN_BYTES:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[block] = meaning

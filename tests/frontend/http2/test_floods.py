@@ -28,8 +28,10 @@ from tests.frontend.http2.wires import (
     setting,
 )
 
+from marserve.frontend.http2.blocks import Blocks
 from marserve.frontend.http2.budget import Budget
 from marserve.frontend.http2.errors import Code, ConnectionFault
+from marserve.frontend.http2.hpack import Field, encode
 from marserve.frontend.http2.inbox import Inbox
 from marserve.frontend.http2.outbox import Outbox
 
@@ -147,3 +149,26 @@ def test_no_frames_do_harm(sent: list[bytes], cut: int) -> None:
     assert all(stream.open for stream in inbox.streams.values())
     assert out.window <= 2**31 - 1
     assert sunk.size < 100_000
+
+
+def test_blocks_that_are_kept_are_few_and_short() -> None:
+    read: list[object] = []
+
+    def understand(fields: list[Field] | None) -> object:
+        read.append(fields)
+        return fields
+
+    blocks = Blocks(understand)
+
+    def take(block: bytes) -> None:
+        assert blocks.take(HEADERS, 4, 1, block)
+        blocks.head()
+
+    long = encode([(b"x", bytes(5000))])
+    for each in (HEAD, HEAD, long, long):
+        take(each)
+    assert 3 == len(read)
+    for index in range(100):
+        take(encode([(b"x", str(index).encode())]))
+
+    assert len(blocks._known) <= 16
