@@ -160,12 +160,21 @@ def test_joined_rows_are_cut_apart_and_errors_are_their_own(server: Running) -> 
 
 def test_rows_are_counted_not_requests(server: Running) -> None:
     three = tensor("a", "FP32", [1, 2, 3], [3, 1])
-    with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda _: outputs(infer(server, "rows", three)), range(6)))
-    together = [answer["together"]["data"][0] for answer in answers]
 
-    assert set(together) <= {3, 6}  # never more rows than max_batch_size
-    assert 6 in together
+    def waiting() -> int:
+        found: int = server.describe("rows")["jobQueueStatus"]["pendingRequests"]
+        return found
+
+    with ThreadPoolExecutor(7) as pool:
+        blocking = pool.submit(infer, server, "rows", tensor("a", "FP32", [1000], [1, 1]))
+        server.until(lambda: server.ask("GET", "/v2/models/rows/ready").status, "no answer")
+        asked = [pool.submit(infer, server, "rows", three) for _ in range(6)]
+        server.until(lambda: waiting() >= 3, "the requests do not wait")
+        (server.store / "runtimes" / "rows" / "gate").touch()
+        together = [outputs(each.result())["together"]["data"][0] for each in asked]
+
+    assert blocking.result().status == 200
+    assert max(together) == 6  # two requests of three rows, and never more than max_batch_size
 
 
 def test_only_requested_outputs_are_answered(server: Running) -> None:
