@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import marserve
@@ -14,6 +15,8 @@ from marserve.archiver.mlserver_folder import server_notices
 from marserve.archiver.mlserver_settings import SERVER_FILE
 from marserve.archiver.model_config import load_model_config
 from marserve.archiver.review import Reviewed, review_archive, review_code
+from marserve.archiver.triton_config import FILE_NAME as PBTXT
+from marserve.archiver.triton_folder import KEY as TRITON
 from marserve.archiver.unpack import open_directory
 from marserve.frontend.review_config import review_config
 from marserve.frontend.review_workflow import review_workflow
@@ -80,6 +83,7 @@ def _review_store(store: Path) -> Iterator[Finding]:
             text = f"{' '.join(identity)} is in {seen[identity]} too: only one of them is served"
             yield Finding("error", text, "give one another name or version", container=path.name)
         seen[identity] = path.name
+    yield from _missing_steps(foreign, store, {name for name, _ in seen})
     for path in workflows:
         yield from (finding.inside(path.name) for finding in review_workflow(path, SHIM))
 
@@ -102,10 +106,22 @@ def _review_foreign(folder: Path, store: Path) -> tuple[list[Finding], tuple[str
     except (MarserveError, OSError) as error:
         findings = from_messages([str(error)], "error", sources)
     for path in sorted(folder.glob("*.py")):
-        own = _neighbours(path) | set(_SHIMS)
+        own = _neighbours(path) | _neighbours(path.parent) | set(_SHIMS)
         findings += review_code(path, path.name, own, None, SHIM, handler=False)
     name = folder.relative_to(store).as_posix() if folder != store else folder.name
     return [finding.inside(name) for finding in findings], identity
+
+
+def _missing_steps(folders: list[Path], store: Path, names: set[str]) -> Iterator[Finding]:
+    """Steps of Triton's ensembles that no model of the store can be."""
+    for folder in folders:
+        with suppress(MarserveError, OSError):  # which is among the findings already
+            section = open_directory(folder).config.raw.get(TRITON, {}).get("config", {})
+            steps = section.get("ensemble_scheduling", {}).get("step", [])
+            for missing in sorted({step["model_name"] for step in steps} - names):
+                text = f"the step {missing!r} is no model here: requests will get 404 until it is"
+                place = folder.relative_to(store).as_posix()
+                yield Finding("note", text, "", PBTXT, container=place)
 
 
 def _texts(folder: Path, pattern: str) -> dict[str, str]:
