@@ -36,7 +36,10 @@ _OURS = (
     "serve it by the transformer handler: useHandler: transformer_handler in model-config.yaml, or"
     " handler=transformer_handler in the register call"
 )
-_OLD = "or keep the file: requirements.txt with transformers<5, and useVenv: true"
+_OLD = (
+    "or keep the file: --requirements-file with transformers<5, useVenv: true in model-config.yaml,"
+    " and install_py_dep_per_model=true in config.properties"
+)
 
 
 def removed_calls(tree: ast.Module, file: str, *, replaceable: bool) -> list[Finding]:

@@ -46,8 +46,9 @@ def describe_model(model: Model) -> dict[str, Any]:
         "stateful": bool(yaml.sequence_batching),
         "sequenceMaxIdleMSec": yaml.sequence_max_idle_msec or 0,
         "sequenceTimeoutMSec": yaml.sequence_timeout_msec or 0,
-        "maxNumSequence": yaml.max_num_sequence or int(bool(yaml.raw)),
-        "maxSequenceJobQueueSize": yaml.max_sequence_job_queue_size or int(bool(yaml.raw)),
+        "maxNumSequence": yaml.max_num_sequence or int(bool(yaml.sequence_batching)),
+        "maxSequenceJobQueueSize": yaml.max_sequence_job_queue_size
+        or int(bool(yaml.sequence_batching)),
         "loadedAtStartup": model.loaded_at_startup,
         "workers": [describe_worker(worker, settings.device_type) for worker in model.pool.workers],
         "jobQueueStatus": {
