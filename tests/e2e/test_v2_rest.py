@@ -241,4 +241,4 @@ def test_an_envelope_reads_the_body_itself(tmp_path: Path) -> None:
 
         assert answer.status == 200, answer.body
         [output] = answer.json()["outputs"]
-        assert (output["name"], output["data"]) == ("output-0", [6.0])
+        assert (output["name"], output["data"]) == ("x", [6.0])
