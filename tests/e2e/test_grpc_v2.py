@@ -256,7 +256,7 @@ def seconds(value: float) -> Any:
 def test_a_deadline_and_a_timeout_parameter_are_the_requests(client: Any, server: Running) -> None:
     before = begins(server)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(client.infer, "tensor_sleep", [seconds(1)])
+        first = pool.submit(client.infer, "tensor_sleep", [seconds(2)])
         server.until(lambda: begins(server) == before + 1, "it does not run")
         late = refusal(lambda: client.infer("tensor_sleep", [seconds(0)], client_timeout=0.2))
         short = refusal(lambda: client.infer("tensor_sleep", [seconds(0)], timeout=200_000))
@@ -336,7 +336,7 @@ def test_what_fails_is_said_in_its_answer_and_the_stream_lives_on(client: Any) -
 
 def test_a_question_with_an_id_does_not_wait_for_others(client: Any) -> None:
     with Streamed(client) as stream:
-        stream.ask("tensor_sleep", seconds(1), request_id="slow")
+        stream.ask("tensor_sleep", seconds(2), request_id="slow")
         stream.ask("tensors", tensor("x", np.ones(1, np.int8)), request_id="quick")
         order = [stream.next().get_response().id, stream.next().get_response().id]
 
