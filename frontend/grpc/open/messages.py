@@ -66,40 +66,50 @@ def parse(data: Buffer, regions: Regions) -> Question:
     inputs = _inputs(message, raws, regions)
     check_names([each.name for each in inputs])
     outputs = [Wanted(each.name, read_parameters(each.parameters)) for each in message.outputs]
-    parameters = read_parameters(message.parameters)
+    parameters = read_parameters(message.parameters) if message.parameters else {}
     final = bool(parameters.pop(ASKS_FOR_FINAL, False))
     asked = Infer(inputs, outputs, parameters, message.id)
-    typed = any(each.HasField("contents") for each in message.inputs)
+    typed = not raws and any(each.HasField("contents") for each in message.inputs)
     return Question(message.model_name, message.model_version or None, asked, typed, final)
 
 
 def _inputs(
     message: pb.ModelInferRequest, raws: Sequence[Buffer], regions: Regions
 ) -> list[Tensor]:
-    found, rest = [], iter(raws)
-    sent = sum(REGION not in each.parameters for each in message.inputs)
-    if raws and len(raws) != sent:
-        raise BadRequest(
-            f"raw_input_contents has {len(raws)} entries for {sent} inputs;"
-            " expected one for each, in their order"
-        )
+    found, taken = [], 0
     for each in message.inputs:
         parameters = read_parameters(each.parameters) if each.parameters else {}
-        if raws and each.HasField("contents"):
+        typed = each.HasField("contents")
+        if raws and typed:
             raise BadRequest(
                 f"input '{each.name}' has contents, and there are raw_input_contents as well;"
                 " expected one of the two"
             )
         if REGION in parameters:
             raw: Buffer = regions.read(each.name, parameters)
-        elif raws:
-            raw = next(rest)
-        else:
+        elif not raws:
             raw = from_typed(each.name, each.datatype, each.contents)
+        elif taken == len(raws):
+            raise _miscounted(message, raws)
+        else:
+            raw = raws[taken]
+            taken += 1
         tensor = from_raw(each.name, each.datatype, tuple(each.shape), raw)
-        own = {name: value for name, value in parameters.items() if name not in PLACES}
-        found.append(replace(tensor, parameters=own) if own else tensor)
+        if parameters and not parameters.keys() <= PLACES:
+            own = {name: value for name, value in parameters.items() if name not in PLACES}
+            tensor = replace(tensor, parameters=own)
+        found.append(tensor)
+    if taken != len(raws):
+        raise _miscounted(message, raws)
     return found
+
+
+def _miscounted(message: pb.ModelInferRequest, raws: Sequence[Buffer]) -> BadRequest:
+    wanted = sum(REGION not in each.parameters for each in message.inputs)
+    return BadRequest(
+        f"raw_input_contents has {len(raws)} entries for {wanted} inputs; expected one for each,"
+        " in their order"
+    )
 
 
 def render(question: Question, answer: Answer, regions: Regions) -> list[Buffer]:
