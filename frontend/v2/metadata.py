@@ -32,7 +32,7 @@ _WORDS = {"BYTES": "TYPE_STRING"}
 
 def server_metadata(config: ServerConfig) -> dict[str, Any]:
     """Returns name, version and extensions of the server."""
-    extensions = list(_EXTENSIONS)
+    extensions: list[str] = list(_EXTENSIONS)
     if config.allow_client_shm:
         extensions.append("system_shared_memory")
     return {"name": "marserve", "version": __version__, "extensions": extensions}
