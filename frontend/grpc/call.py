@@ -55,7 +55,8 @@ class Call:
         "_talk",
         "_task",
         "_timer",
-        "_waiter",
+        "_wants_message",
+        "_wants_room",
         "alive",
         "begun",
         "head",
@@ -86,7 +87,8 @@ class Call:
         self._pumping = False
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._wants_message: asyncio.Future[None] | None = None
+        self._wants_room: asyncio.Future[None] | None = None
 
     # -- what methods ask ------------------------------------------------------------------------
 
@@ -135,7 +137,8 @@ class Call:
         while not self._queue:
             if self._ended:
                 raise StopAsyncIteration
-            await self._wait()
+            self._wants_message = asyncio.get_running_loop().create_future()
+            await self._wants_message
         return self._next()
 
     def _next(self) -> Buffer:
@@ -156,12 +159,16 @@ class Call:
             self._stream.send((prefix(size), *pieces), size + PREFIX.size)
 
     async def write(self, message: Buffer) -> None:
-        """Sends a message, and waits while the client does not take what was sent before."""
+        """Sends a message, and waits while the client does not take what was sent before.
+
+        One after the other: whoever writes from several tasks has a lock.
+        """
         self._open()
         size = len(message)
         self._stream.send((prefix(size), message), size + PREFIX.size)
         while self._stream.crowded and self._stream.open:
-            await self._wait()
+            self._wants_room = asyncio.get_running_loop().create_future()
+            await self._wants_room
 
     def finish(self, pieces: Sequence[Buffer], size: int) -> None:
         """Answers with one message, of ``size`` bytes in pieces."""
@@ -216,14 +223,6 @@ class Call:
         if task is not None and not task.done():
             task.cancel()
 
-    async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
     # -- what its stream says --------------------------------------------------------------------
 
     def data(self, piece: bytes) -> None:
@@ -250,7 +249,7 @@ class Call:
         if self._reader:
             self.lose(BadRequest("The last message of the call is cut off."))
         elif not self.method.one:
-            self._wake()
+            _wake(self._wants_message)
             self.pump()
         elif self._message is None:
             self.lose(BadRequest("The call has no message; its method takes one."))
@@ -268,7 +267,7 @@ class Call:
 
     def drained(self) -> None:
         """There is room to write again."""
-        self._wake()
+        _wake(self._wants_room)
         self.pump()
 
     def stalled(self, now: float) -> None:
@@ -307,7 +306,7 @@ class Call:
         self._owed += len(piece)
         self._pay()
         if self._queue:
-            self._wake()
+            _wake(self._wants_message)
             self.pump()
 
     def _pay(self) -> None:
@@ -323,3 +322,12 @@ class Call:
         if gone is not None:
             gone()
         self._cancel()
+
+    def break_off(self) -> None:
+        """Ends the call because of the exception that is being handled, which is logged."""
+        self._calls.broken(self)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

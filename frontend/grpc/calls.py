@@ -141,9 +141,13 @@ class Calls:
         except ServeError as error:
             call.lose(error)
         except Exception:
-            if call.alive:
-                _log.exception("request %s: %s failed", call.id, call.method.name)
-                call.lose(InternalError(f"{_INTERNAL} {call.id}."))
+            self.broken(call)
+
+    def broken(self, call: Call) -> None:
+        """Ends a call because of the exception that is being handled; the log has it."""
+        if call.alive:
+            _log.exception("request %s: %s failed", call.id, call.method.name)
+            call.lose(InternalError(f"{_INTERNAL} {call.id}."))
 
 
 def read(decode: Codec, message: Buffer) -> Any:

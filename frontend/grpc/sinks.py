@@ -45,6 +45,8 @@ class OneAnswer:
                 self._call.finish(message, sum(map(len, message)))
         except ServeError as error:
             self._call.lose(error)
+        except Exception:  # else it would be the worker's
+            self._call.break_off()
 
     def _join(self, chunk: Chunk) -> None:
         self._pieces.append(chunk.body)

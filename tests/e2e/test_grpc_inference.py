@@ -193,6 +193,14 @@ def test_a_conversation_is_answered_in_its_order(asked: Clients) -> None:
     assert [str(number).encode() for number in range(200)] == [a.prediction for a in answers]
 
 
+def test_a_conversation_of_large_bodies_goes_on_while_answers_wait_for_room(asked: Clients) -> None:
+    """Questions are read and answers written by tasks of their own, each of which may wait."""
+    bodies = [bytes([number]) * 300_000 for number in range(100)]
+    answers = asked.converse(*(question("echo", body) for body in bodies))
+
+    assert bodies == [answer.prediction for answer in answers]
+
+
 def test_what_fails_in_a_conversation_is_said_in_its_answer(asked: Clients) -> None:
     good, bad, unknown, last = asked.converse(
         question("raising", "ok", sequence_id="a"),

@@ -103,6 +103,8 @@ class _OneAnswer:
                 self._finish()
         except ServeError as error:
             self._call.lose(error)
+        except Exception:  # else it would be the worker's
+            self._call.break_off()
 
     def _finish(self) -> None:
         if self._found is None:

@@ -159,6 +159,8 @@ class _Slot:
                 self._put(question, answer)
         except ServeError as error:
             self.fail(error)
+        except Exception:
+            self._stream.call.break_off()
 
     def send(self, chunk: Chunk) -> None:
         """Takes the next chunk of the model."""
@@ -172,6 +174,8 @@ class _Slot:
         except ServeError as error:
             self.cancel()
             self.fail(error)
+        except Exception:  # else it would be the worker's
+            self._stream.call.break_off()
 
     def _put(self, question: Question, answer: inference.Answer) -> None:
         if question.final or not answer.empty:
