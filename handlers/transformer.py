@@ -24,6 +24,7 @@ from marserve.handlers.errors import RequestError
 from marserve.handlers.explain import GRADIENT_FREE, Explainer
 from marserve.handlers.explain_html import CONTENT_TYPE, render, wants_html
 from marserve.handlers.explain_words import without_words
+from marserve.handlers.freed_memory import keep_freed_memory
 from marserve.handlers.labels import FILE_NAME, class_names, load_label_mapping
 from marserve.handlers.runners import load_runner
 from marserve.handlers.runners.base import Runner, RunnerOptions
@@ -83,6 +84,7 @@ class TransformerHandler(BaseHandler):
             ConfigError: If model-config.yaml is wrong.
         """
         self._begin(context)
+        keep_freed_memory()
         directory = Path(context.system_properties["model_dir"])
         config = parse_model_config(self.model_yaml_config)
         self.options = config.handler

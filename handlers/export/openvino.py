@@ -36,10 +36,9 @@ def write(subject: Subject, directory: Path) -> list[Path]:
 
 
 def _name_inputs(model: Any, names: tuple[str, ...]) -> None:
-    """Gives the inputs their names back where the converter has lost them."""
-    if not all(names_of & {*names} for names_of in (value.get_names() for value in model.inputs)):
-        for value, name in zip(model.inputs, names, strict=True):
-            value.get_tensor().set_names({name})
+    """Leaves the inputs their own names alone: the converter adds some, or forgets them."""
+    for value, name in zip(model.inputs, names, strict=True):
+        value.get_tensor().set_names((value.get_names() & {*names}) or {name})
 
 
 def _compress_weights(model: Any) -> None:

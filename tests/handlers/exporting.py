@@ -21,11 +21,8 @@ from marserve.archiver.pretrained import pretrained_spec
 from marserve.handlers.export.archive import ExportSpec, export_archive
 from marserve.handlers.transformer import TransformerHandler
 
-# Tasks that have no kind of model of their own, with one that they can be done with.
-_MODELS = dict.fromkeys(
-    ("zero_shot_classification", "feature_extraction", "sentence_similarity"),
-    "sequence_classification",
-)
+# A task that has no kind of model of its own, with one that it can be done with.
+_MODELS = {"feature_extraction": "sequence_classification"}
 GENERATION = {"do_sample": False, "max_new_tokens": 6}
 Exported = Callable[..., Path]
 

@@ -398,7 +398,7 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"model_parallel": True}, "model_parallel"),
+            ({"model_parallel": True, "quantization": "int8_dynamic"}, "model_parallel"),
             ({"hardware": "neuronx"}, "neuronx"),
             ({"num_labels": 3}, "num_labels: 3"),
             ({"max_length": 513}, "512"),
@@ -411,6 +411,14 @@ class TestLoading:
     ) -> None:
         with pytest.raises(MarserveError, match=message):
             load(tiny_model("bert", "sequence_classification"), **settings)
+
+    def test_with_nobody_to_share_with_there_is_one_process(
+        self, tiny_model: TinyModel, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        directory, texts = tiny_model("bert", "sequence_classification"), ["a film"]
+
+        assert ask(load(directory), texts) == ask(load(directory, model_parallel=True), texts)
+        assert "no second GPU to share with" in caplog.text
 
     def test_a_wrong_setting_is_an_error(self, tiny_model: TinyModel) -> None:
         with pytest.raises(ConfigError, match="mode"):
