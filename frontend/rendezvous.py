@@ -13,6 +13,7 @@ WAIT_S = 60e-6
 QUICK_S = 100e-6  # a handler that takes longer is not worth standing still for
 CALM = 8  # lone requests in a row after which there seems to be one client alone
 REST = -16  # so many more are sent the usual way after one that was awaited in vain
+_LONGEST_REST = -4096  # each rest is twice as long as the one before, until waits are good again
 WORTH = 24  # waits that ended well make up for one in vain
 _S_PER_BYTE = 1.2e-9  # there and back: a body takes its time
 _LARGE_BYTES = 128 << 10
@@ -31,10 +32,11 @@ class Rendezvous:
         rested: Set unless the event loop is kept from sleeping now.
     """
 
-    __slots__ = ("_good", "_handler_s", "_streak", "_until", "rested")
+    __slots__ = ("_good", "_handler_s", "_rest", "_streak", "_until", "rested")
 
     def __init__(self) -> None:
         self._streak = 0
+        self._rest = REST
         self._until = self._handler_s = 0.0
         self.rested = asyncio.Event()
         self.rested.set()
@@ -72,6 +74,8 @@ class Rendezvous:
                 break
             else:
                 self._good = min(self._good + 1, 4 * WORTH)
+                if self._good == WORTH:
+                    self._rest = REST
                 return count
         self._vain()
         return 0
@@ -94,7 +98,8 @@ class Rendezvous:
     def _vain(self) -> None:
         self._good -= WORTH
         if self._good < 0:
-            self._good, self._streak = 0, REST
+            self._good, self._streak = 0, self._rest
+            self._rest = max(2 * self._rest, _LONGEST_REST)
 
 
 def write_now(sock: socket.socket, buffers: Sequence[Buffer]) -> list[Buffer]:

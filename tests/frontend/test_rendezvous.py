@@ -58,6 +58,17 @@ def test_a_wait_in_vain_is_followed_by_a_rest(pair: tuple[socket.socket, socket.
     assert rendezvous.is_worth_it(True, 0.0)
 
 
+def test_rests_grow_while_waits_are_in_vain(pair: tuple[socket.socket, socket.socket]) -> None:
+    rendezvous, rests = calm(), []
+    for _ in range(3):
+        rendezvous.wait(pair[0], memoryview(bytearray(8)))
+        rests.append(1)
+        while not rendezvous.is_worth_it(True, 0.0):
+            rests[-1] += 1
+
+    assert rests == [CALM - REST + 1, CALM - 2 * REST + 1, CALM - 4 * REST + 1]
+
+
 def test_company_does_not_shorten_the_rest(pair: tuple[socket.socket, socket.socket]) -> None:
     rendezvous = calm()
     rendezvous.wait(pair[0], memoryview(bytearray(8)))
