@@ -110,9 +110,6 @@ class InferenceRequest:
         parameters: Texts, numbers and truths by name.
     """
 
-    call: Call | None = None
-    """Asks a model of the server; set for a worker's life."""
-
     def __init__(
         self,
         request_id: str = "",
@@ -214,9 +211,9 @@ class InferenceRequest:
         Raises:
             TritonModelException: If it cannot be asked at all.
         """
-        if InferenceRequest.call is None:
+        if running.call is None:
             raise TritonModelException("other models can be asked from a running model only")
-        answers = InferenceRequest.call(self, decoupled)
+        answers = running.call(self, decoupled)
         if decoupled:
             return answers
         found = list(answers)
@@ -228,6 +225,20 @@ class InferenceRequest:
     async def async_exec(self, decoupled: bool = False) -> Any:
         """Asks a model of the server while other coroutines run; else like ``exec``."""
         return await asyncio.to_thread(self.exec, decoupled)
+
+
+class Running:
+    """The model of this process.
+
+    Attributes:
+        call: Asks a model of the server; set for the worker's life.
+    """
+
+    def __init__(self) -> None:
+        self.call: Call | None = None
+
+
+running = Running()
 
 
 def input_by_name(request: InferenceRequest, name: str) -> Tensor | None:

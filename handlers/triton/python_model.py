@@ -18,7 +18,12 @@ from marserve.archiver.errors import HandlerLoadError
 from marserve.handlers.errors import RequestError
 from marserve.handlers.tensors import TensorAnswer
 from marserve.handlers.triton.calls import asker, repository
-from marserve.handlers.triton.messages import InferenceRequest, InferenceResponse, ResponseSender
+from marserve.handlers.triton.messages import (
+    InferenceRequest,
+    InferenceResponse,
+    ResponseSender,
+    running,
+)
 from marserve.handlers.triton.reporting import MetricFamily
 from marserve.handlers.triton.rows import request_of, result_of
 from marserve.handlers.triton.sequences import Sequences
@@ -50,7 +55,7 @@ class PythonModel:
             "model_name": context.model_name,
             "model_version": int(section["version"]),
         }
-        InferenceRequest.call = staticmethod(asker(context.ask))
+        running.call = asker(context.ask)
         repository.ask = context.ask
         repository.folder = self.folder / section["version"]
         MetricFamily.metrics = context.metrics

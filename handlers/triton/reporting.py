@@ -39,7 +39,7 @@ class Logger:
         """Writes what only helps to find a fault; such lines are dropped."""
 
 
-class Metric:
+class MetricSeries:
     """One series of a family.
 
     Args:
@@ -114,6 +114,6 @@ class MetricFamily:
 
     def Metric(
         self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
-    ) -> Metric:
+    ) -> MetricSeries:
         """Returns a series; the buckets of a histogram are those of metrics.yaml."""
-        return Metric(self, labels or {})
+        return MetricSeries(self, labels or {})

@@ -18,7 +18,8 @@ from marserve.handlers.triton.messages import (
 )
 from marserve.handlers.triton.messages import input_by_name as get_input_tensor_by_name
 from marserve.handlers.triton.messages import output_by_name as get_output_tensor_by_name
-from marserve.handlers.triton.reporting import Logger, Metric, MetricFamily
+from marserve.handlers.triton.reporting import Logger, MetricFamily
+from marserve.handlers.triton.reporting import MetricSeries as Metric
 from marserve.handlers.triton.tensors import (
     Tensor,
     deserialize_bytes_tensor,
