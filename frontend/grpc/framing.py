@@ -57,19 +57,24 @@ class MessageReader:
         """
         found: list[Buffer] = []
         self._rest += piece
-        while self._length is not None or len(self._rest) >= PREFIX.size:
-            if self._length is None:
-                self._flag, self._length = PREFIX.unpack_from(self._rest)
-                del self._rest[: PREFIX.size]
-                check_size(self._length, self._limit)
-            missing = self._length - len(self._rest)
+        while (length := self._begun()) is not None:
+            missing = length - len(self._rest)
             if missing > 0:
                 if self._expect is not None:
                     self._expect(missing)
                 break
-            found.append(self._whole(self._length))
+            found.append(self._whole(length))
             self._length = None
         return found
+
+    def _begun(self) -> int | None:
+        """The length of the message that has begun; None if none has."""
+        if self._length is None and len(self._rest) >= PREFIX.size:
+            self._flag, length = PREFIX.unpack_from(self._rest)
+            del self._rest[: PREFIX.size]
+            check_size(length, self._limit)
+            self._length = length
+        return self._length
 
     def _whole(self, length: int) -> Buffer:
         if length == len(self._rest):
