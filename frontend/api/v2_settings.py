@@ -37,10 +37,10 @@ def routes() -> list[Route]:
 
 def _shared(base: str, answers: tuple[Any, Any, Any], operation: str) -> list[Route]:
     region, (shows, adds, removes) = base + "/region/{region}", answers
-    kind = _INFERENCE
+    kind, reading = _INFERENCE, frozenset({"GET"})
     return [
-        Route(base + "/status", shows, _GET, kind, operation + "_status"),
-        Route(region + "/status", shows, _GET, kind, operation + "_status"),
+        Route(base + "/status", shows, reading, kind, operation + "_status"),
+        Route(region + "/status", shows, reading, kind, operation + "_status"),
         Route(region + "/register", adds, _POST, kind, operation + "_register"),
         Route(base + "/unregister", removes, _POST, kind, operation + "_unregister"),
         Route(region + "/unregister", removes, _POST, kind, operation + "_unregister"),
