@@ -31,13 +31,15 @@ def decode_value(
         return data
     if content_type.startswith(MARK):
         return decode_tensor(content_type, data)
+    if isinstance(data, memoryview):
+        data = bytearray(data)
     if not decode:
         return data
     try:
         if content_type == "application/json":
             return json.loads(data)
         if content_type.startswith("text"):
-            return bytes(data).decode() if isinstance(data, memoryview) else data.decode()
+            return data.decode()
     except (ValueError, RecursionError):
         pass  # the handler gets what was sent and can say what is wrong with it
     return data

@@ -140,7 +140,7 @@ def _encoded(name: str, value: Any) -> tuple[str, list[int], bytes | memoryview]
         if not (array.dtype.isnative and sys.byteorder == "little"):
             array = array.astype(array.dtype.newbyteorder("<"))
         flat = numpy.ascontiguousarray(array).reshape(-1)
-        return word, list(array.shape), memoryview(flat.view("u1"))
+        return word, list(array.shape), flat.view("u1").data
     if array.dtype.kind not in "OSU":
         raise TypeError(f"output {name!r}: {array.dtype} is no datatype of V2")
     texts = [_bytes(name, each) for each in array.ravel().tolist()]

@@ -102,7 +102,7 @@ def test_every_surface_says_busy_in_the_same_way(server: Running) -> None:
     assert grpc.StatusCode.UNAVAILABLE == refusal.value.code()
     assert "has no place in its queue" in str(refusal.value.details())
     told = {each.key: each.value for each in refusal.value.trailing_metadata()}
-    assert "1000" == told["grpc-retry-pushback-ms"]
+    assert "1000" == str(told["grpc-retry-pushback-ms"])
 
 
 def waiting(server: Running) -> int:

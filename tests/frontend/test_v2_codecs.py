@@ -45,7 +45,7 @@ def test_several_inputs_are_fields() -> None:
         Tensor("question", "BYTES", (2, 1), pack_bytes([b"who?", b"what?"])),
         Tensor("top_k", "INT32", (2,), struct.pack("<2i", 3, 4)),
     ]
-    read = [json.loads(bodies[0]) for _, bodies in rows.split(inputs, True)]
+    read = [json.loads(bytes(bodies[0])) for _, bodies in rows.split(inputs, True)]
 
     assert read == [{"question": "who?", "top_k": 3}, {"question": "what?", "top_k": 4}]
 
