@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -258,6 +259,20 @@ def test_streams_of_events(served: Curling) -> None:
     told = events(ask(served, "/v2/models/decoupled/infer_stream", body))
     assert [each["outputs"][0]["data"] for each in told] == [[0], [1]]
     assert ask(served, "/v2/models/decoupled/infer", body).status == 501
+
+
+def test_a_client_that_leaves_a_stream_ends_its_request(client: Any, served: Curling) -> None:
+    def failed() -> int:
+        [found] = client.get_inference_statistics("decoupled")["model_stats"]
+        return int(found["inference_stats"]["fail"]["count"])
+
+    before, body = failed(), json.dumps({"COUNT": 100_000_000})
+    head = "POST /v2/models/decoupled/generate_stream HTTP/1.1\r\nHost: x\r\n"
+    with socket.create_connection(("127.0.0.1", served.server.ports["inference"])) as leaving:
+        leaving.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        assert b" 200 OK" in leaving.recv(100)
+    served.server.until(lambda: failed() > before, "the request still runs")
+    assert ask(served, "/v2/models/decoupled/generate", {"COUNT": 1}).json()["NUMBER"] == 0
 
 
 def test_repository(client: Any, served: Curling) -> None:
