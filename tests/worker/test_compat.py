@@ -25,6 +25,7 @@ UNLOADABLE = (
     "chaos",
     "continuous",
     "custom_ranks",
+    "encode_plus",
     "hanging_",
     "loop_bound",
     "meeting",
