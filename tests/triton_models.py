@@ -64,7 +64,8 @@ def _Hidden(model: Any) -> Any:
             self.model = model
 
         def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-            return self.model(pixel_values=pixel_values).last_hidden_state
+            hidden: torch.Tensor = self.model(pixel_values=pixel_values).last_hidden_state
+            return hidden
 
     return Hidden().eval()
 

@@ -205,7 +205,7 @@ def test_a_sequence_has_its_controls_and_its_state(tmp_path: Path) -> None:
 def test_warm_up_makes_the_requests_that_are_described(tmp_path: Path) -> None:
     (tmp_path / "warmup").mkdir()
     (tmp_path / "warmup" / "raw").write_bytes(np.array([1, 2], np.int32).tobytes())
-    inputs = {
+    inputs: dict[str, dict[str, Any]] = {
         "Z": {"data_type": "TYPE_FP32", "dims": [2], "zero_data": True},
         "R": {"data_type": "TYPE_INT8", "dims": [2], "random_data": True},
         "T": {"data_type": "TYPE_STRING", "dims": [1], "zero_data": True},
