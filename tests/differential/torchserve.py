@@ -60,7 +60,7 @@ class TorchServe(Running):
 
     def start(self) -> TorchServe:
         lines = [f"{k}_address=http://127.0.0.1:{p}" for k, p in self.ports.items()]
-        lines += [f"grpc_{kind}_port={free_port()}" for kind in ("inference", "management")]
+        lines += [f"grpc_{kind}_port={port}" for kind, port in self.grpc_ports.items()]
         lines.append(f"initial_worker_port={free_port()}")
         (self.root / "config.properties").write_text("\n".join([*lines, self.properties, ""]))
         home = environment()
