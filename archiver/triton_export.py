@@ -27,11 +27,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from marserve.worker.hosting import HostedArchive
 
-CODES = {
-    404: pb_utils.TritonError.NOT_FOUND,
-    501: pb_utils.TritonError.UNSUPPORTED,
-    503: pb_utils.TritonError.UNAVAILABLE,
-}
+CODES = {404: "NOT_FOUND", 501: "UNSUPPORTED", 503: "UNAVAILABLE"}
 
 
 class TritonPythonModel:
@@ -53,11 +49,10 @@ class TritonPythonModel:
     def response(self, answers):
         for answer in answers:
             if answer.error:
-                known = pb_utils.TritonError.INVALID_ARG if answer.status < 500 else None
-                code = CODES.get(answer.status, known or pb_utils.TritonError.INTERNAL)
-                return pb_utils.InferenceResponse(
-                    output_tensors=[], error=pb_utils.TritonError(answer.error, code)
-                )
+                known = "INVALID_ARG" if answer.status < 500 else "INTERNAL"
+                code = getattr(pb_utils.TritonError, CODES.get(answer.status, known))
+                error = pb_utils.TritonError(answer.error, code)
+                return pb_utils.InferenceResponse(output_tensors=[], error=error)
         texts = np.empty((len(answers), 1), dtype=np.object_)
         texts[:, 0] = [answer.body for answer in answers]
         return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("output", texts)])
