@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_QUEUED_BYTES = 1 << 20  # of messages that nobody has taken yet; then the client must wait
 _OVERHEAD_BYTES = 256  # that a message counts for besides its own
+_SMALL_BYTES = 16 << 10  # of a message that is not worth being accounted for
 _CLIENT_GONE = 499
 
 
@@ -42,6 +43,7 @@ class Call:
         "_calls",
         "_deadline",
         "_ended",
+        "_held",
         "_message",
         "_opened",
         "_owed",
@@ -80,6 +82,7 @@ class Call:
         self._queue: deque[Buffer] = deque()
         self._queued = 0
         self._owed = 0
+        self._held = 0
         self._ended = False
         self._opened = False
         self._seen_sent = (0, self.begun)
@@ -144,6 +147,7 @@ class Call:
     def _next(self) -> Buffer:
         message = self._queue.popleft()
         self._queued -= len(message) + _OVERHEAD_BYTES
+        self._account()
         self._pay()
         return message
 
@@ -214,6 +218,7 @@ class Call:
     def _done(self, status: int, code: Status) -> None:
         self.alive = False
         self.on_gone = None
+        self._release()
         if self._timer is not None:
             self._timer.cancel()
         self._calls.record(self, status, code)
@@ -232,7 +237,7 @@ class Call:
         size = len(piece)
         if self.method.one and self._reader is None and size >= PREFIX.size:
             flag, length = PREFIX.unpack_from(piece)
-            first = self._message is None and not flag
+            first = self._message is None and not flag and length <= _SMALL_BYTES
             if first and length == size - PREFIX.size and length <= self._calls.limit:
                 self._message = piece[PREFIX.size :]
                 return
@@ -254,7 +259,9 @@ class Call:
         elif self._message is None:
             self.lose(BadRequest("The call has no message; its method takes one."))
         else:
-            self.method.start(self, self._message)
+            message, self._message = self._message, None
+            self._release()
+            self.method.start(self, message)
 
     def gone(self) -> None:
         """The client is gone, or has lost interest."""
@@ -303,11 +310,25 @@ class Call:
                 raise BadRequest("The call has a second message; its method takes one.")
             else:
                 self._message = message
+        self._account()
         self._owed += len(piece)
         self._pay()
         if self._queue:
             _wake(self._wants_message)
             self.pump()
+
+    def _account(self) -> None:
+        """Notes what is held for the call, of all that the server holds."""
+        held = self._queued + self._reader_size()
+        if self.method.one and self._message is not None:
+            held += len(self._message)
+        change, self._held = held - self._held, held
+        self._calls.ledger.change(change)
+
+    def _release(self) -> None:
+        if self._held:
+            self._calls.ledger.change(-self._held)
+            self._held = 0
 
     def _pay(self) -> None:
         """Lets the client send on, unless too much waits."""

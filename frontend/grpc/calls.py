@@ -18,6 +18,7 @@ from marserve.frontend.errors import (
     ServiceUnavailable,
 )
 from marserve.frontend.grpc.call import Call
+from marserve.frontend.grpc.ledger import Ledger
 from marserve.frontend.grpc.statuses import AnswerFailed, Status, code_of
 from marserve.frontend.grpc.talk import Talk
 from marserve.worker.wire import Buffer
@@ -58,12 +59,16 @@ class Calls:
     Args:
         services: What the functions work with.
         strict: Whether TorchServe's statuses count; it has one for most of what it refuses itself.
+        ledger: Of the server; None for one of its own.
     """
 
-    def __init__(self, services: Services, strict: bool = False) -> None:
+    def __init__(
+        self, services: Services, strict: bool = False, ledger: Ledger | None = None
+    ) -> None:
         self._services = services
         self._strict = strict
         self.limit = min(services.config.max_request_size, 2**31 - 1)
+        self.ledger = Ledger(self.limit) if ledger is None else ledger
         self.receive_s = services.config.receive_timeout
 
     def quick(self, name: str, start: Start) -> Method:

@@ -39,8 +39,9 @@ _IN_USE = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES})
 def servicers(services: Services) -> dict[str, list[Servicer]]:
     """Returns the services of every address, ``inference`` and ``management``."""
     strict, calls = services.config.compat == "strict", Calls(services)
+    ledger = calls.ledger
     inference: list[Servicer] = [
-        InferenceService(services, Calls(services, strict)),
+        InferenceService(services, Calls(services, strict, ledger)),
         OpenInferenceService(services, calls),
         *administration(services, calls),
     ]

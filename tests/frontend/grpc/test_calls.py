@@ -11,10 +11,13 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from tests.frontend.http2.wires import DATA, HEADERS, WINDOW, Peer, frame, number, setting
 
 from marserve.frontend.errors import BadRequest, ServiceUnavailable
 from marserve.frontend.grpc.calls import Calls
 from marserve.frontend.grpc.directory import Directory
+from marserve.frontend.grpc.framing import prefix
+from marserve.frontend.http2.hpack import encode
 from marserve.frontend.http2.listener import Limits, Listener
 
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -32,6 +35,7 @@ class Service:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
+        self.port = 0
         self.ended: asyncio.Queue[str] = asyncio.Queue()
         self.methods = {
             "/t.T/Quick": calls.quick(
@@ -95,7 +99,7 @@ async def served(**limits: Any) -> AsyncIterator[tuple[Service, Any]]:
     auth: Any = SimpleNamespace(enabled=False)
     listener = Listener(Directory([service], "t", auth, calls), Limits(**limits))
     server = await asyncio.get_running_loop().create_server(listener, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+    port = service.port = server.sockets[0].getsockname()[1]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", UNLIMITED) as channel:
         yield service, channel
     server.close()
@@ -171,3 +175,33 @@ async def test_questions_are_read_while_answers_wait_for_room() -> None:
         answers = [answer async for answer in call]
 
     assert bodies == answers
+
+
+async def test_messages_that_are_still_arriving_have_a_limit_together() -> None:
+    block = encode(
+        [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/t.T/Quick"),
+            (b"content-type", b"application/grpc"),
+        ]
+    )
+    begun = prefix(900_000) + bytes(700_000)
+    async with served() as (service, _):
+        ledger, port = service.calls.ledger, service.port
+        ledger.most = 1_000_000
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        peer = Peer(reader, writer)
+        peer.greet(setting(4, 1 << 30), frame(WINDOW, 0, 0, number(1 << 30)))
+        for stream in (1, 3):
+            peer.send(frame(HEADERS, 4, stream, block), frame(DATA, 0, stream, begun))
+        refused = await peer.until(HEADERS, 3)
+        held = ledger.held
+        peer.send(frame(DATA, 1, 1, bytes(200_000)))
+        answer = await peer.answer(1)
+        writer.close()
+
+    assert b"grpc-status\x0214" in refused.payload
+    assert 700_000 == held
+    assert 0 == ledger.held
+    assert prefix(900_000) + bytes(900_000) == answer

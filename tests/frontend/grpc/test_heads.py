@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote_to_bytes
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marserve.frontend.grpc.framing import MessageReader, prefix
@@ -73,6 +73,7 @@ def test_what_is_no_grpc_is_answered_as_http() -> None:
     assert Head([*PSEUDO, (b"content-type", b"application/grpc+proto")]).http_status is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=4000))
 def test_texts_are_quoted_and_within_what_clients_take(text: str) -> None:
     found = quoted(text)
@@ -83,6 +84,7 @@ def test_texts_are_quoted_and_within_what_clients_take(text: str) -> None:
     assert whole.startswith(unquote_to_bytes(found))
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50), max_size=8), st.integers(1, 20))
 def test_messages_are_the_same_wherever_they_are_cut(messages: list[bytes], cut: int) -> None:
     data = b"".join(prefix(len(each)) + each for each in messages)

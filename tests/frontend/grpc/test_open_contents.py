@@ -41,6 +41,7 @@ def test_a_message_without_its_raw_contents_is_the_same_otherwise(
     assert message == found
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=50))
 def test_bytes_that_are_no_message_are_left_alone(junk: bytes) -> None:
     data = bytes([0x3A, 0x80, 0x80, 0x01]) + bytes(16_384) + junk
@@ -56,6 +57,7 @@ def test_bytes_that_are_no_message_are_left_alone(junk: bytes) -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=8), values))
 def test_parameters_come_back(given_values: dict[str, Any]) -> None:
     message = pb.ModelInferRequest()

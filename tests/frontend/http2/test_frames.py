@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.frontend.http2.wires import DATA, HEADERS, PING, WINDOW, frame, number
 
@@ -31,6 +31,7 @@ def joined(frames: list[Frame]) -> list[tuple[int, int, int, bytes]]:
     return out
 
 
+@settings(deadline=None)
 @given(st.lists(some, max_size=12), st.lists(st.integers(1, 40), min_size=1, max_size=40))
 def test_frames_are_the_same_wherever_they_are_cut(
     sent: list[tuple[int, int, bytes]], cuts: list[int]
@@ -47,6 +48,7 @@ def test_frames_are_the_same_wherever_they_are_cut(
     assert not reader
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 255))
 def test_padding_is_taken_off_and_counted(body: bytes, padding: int) -> None:
     payload = bytes([padding]) + body + bytes(padding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marserve.frontend.http2.errors import ConnectionFault
@@ -51,11 +51,13 @@ def test_responses_of_the_specification_that_evict() -> None:
     assert (b"location", b"https://www.example.com") == second[3]
 
 
+@settings(deadline=None)
 @given(fields)
 def test_what_is_written_can_be_read(listed: list[tuple[bytes, bytes]]) -> None:
     assert listed == Decoder(1 << 30).decode(encode(listed))
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=64), max_size=6))
 def test_bytes_that_are_no_block(blocks: list[bytes]) -> None:
     decoder = Decoder(MOST)
