@@ -146,7 +146,7 @@ class InferenceRequest:
         return self._correlation_id
 
     def requested_output_names(self) -> list[str]:
-        """Returns the outputs that are wanted; empty for all."""
+        """Returns the outputs that are wanted; of a client's request, all if it names none."""
         return self._outputs
 
     def model_name(self) -> str:

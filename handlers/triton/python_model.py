@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.tensor_marks import WANTED
 from marserve.handlers.errors import RequestError
 from marserve.handlers.tensors import TensorAnswer
 from marserve.handlers.triton.calls import asker, repository
@@ -51,6 +52,7 @@ class PythonModel:
         self.folder = Path(context.system_properties["model_dir"])
         self.shapes = Shapes(self.config)
         self._sequences = Sequences(self.config, self.folder)
+        self._all_outputs = json.dumps([each["name"] for each in self.config.get("output", [])])
         self._identity = {
             "model_name": context.model_name,
             "model_version": int(section["version"]),
@@ -69,6 +71,8 @@ class PythonModel:
 
     def request(self, row: Any, headers: dict[str, str]) -> InferenceRequest:
         """Returns the request of a row."""
+        if WANTED not in headers:
+            headers = {**headers, WANTED: self._all_outputs}
         request = request_of(row, headers, self.shapes, **self._identity)
         given = {each.name(): each.as_numpy() for each in request.inputs()}
         added = self._sequences.prepared(request, given)
