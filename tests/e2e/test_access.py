@@ -15,7 +15,7 @@ from tests.e2e.grpc_clients import Clients
 from tests.e2e.running import Running, running
 
 from marserve.frontend.api import inference, management, metrics, v1, v2, workflows
-from marserve.frontend.grpc import inference_pb2, management_pb2
+from marserve.frontend.grpc import inference_pb2, management_pb2, open_inference_pb2
 
 KEYS = {"inference": "inference-key", "management": "management-key", "API": "renewal-key"}
 ROUTES = {
@@ -139,8 +139,12 @@ def denied(channel: grpc.Channel, path: str, key: str | None) -> bool:
 
 @pytest.mark.parametrize(
     ("surface", "module"),
-    [("inference", inference_pb2), ("management", management_pb2)],
-    ids=["inference", "management"],
+    [
+        ("inference", inference_pb2),
+        ("management", management_pb2),
+        ("inference", open_inference_pb2),
+    ],
+    ids=["inference", "management", "open"],
 )
 def test_every_method_of_grpc_asks_for_the_same_keys(
     locked: Running, surface: str, module: Any
