@@ -130,7 +130,8 @@ class Call:
     def _watch(self) -> None:
         left = self.time_remaining()
         if left is not None:
-            self._timer = asyncio.get_running_loop().call_later(left, self._expire)
+            late = DeadlineExceeded("The time limit of the call has passed.")
+            self._timer = asyncio.get_running_loop().call_later(left, self.lose, late)
 
     def __aiter__(self) -> Call:
         return self
@@ -163,10 +164,7 @@ class Call:
             self._stream.send((prefix(size), *pieces), size + PREFIX.size)
 
     async def write(self, message: Buffer) -> None:
-        """Sends a message, and waits while the client does not take what was sent before.
-
-        One after the other: whoever writes from several tasks has a lock.
-        """
+        """Sends a message and waits for room; whoever writes from several tasks has a lock."""
         self._open()
         size = len(message)
         self._stream.send((prefix(size), message), size + PREFIX.size)
@@ -210,10 +208,6 @@ class Call:
         if not self._opened:
             self._opened = True
             self._stream.head(heads.OPENING)
-
-    def _expire(self) -> None:
-        self._timer = None
-        self.lose(DeadlineExceeded("The time limit of the call has passed."))
 
     def _done(self, status: int, code: Status) -> None:
         self.alive = False
