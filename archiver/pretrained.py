@@ -139,9 +139,7 @@ def _weights(directory: Path) -> list[Path]:
             if not isinstance(shards, dict) or not all(map(_is_file_name, shards.values())):
                 raise ArchiveError(f"{path}: expected a 'weight_map' from tensors to file names")
             return [path, *(directory / shard for shard in sorted(set(shards.values())))]
-    raise ArchiveError(
-        f"{directory} has no weights: expected one of {', '.join(_WEIGHTS)}"
-    )
+    raise ArchiveError(f"{directory} has no weights: expected one of {', '.join(_WEIGHTS)}")
 
 
 def _is_file_name(name: object) -> bool:

@@ -100,7 +100,7 @@ SAME_MODEL = {
 
 def cells() -> dict[tuple[str, str], str]:
     """What the table says, by task and mode."""
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for block in TABLE.strip("\n").split("\n\n"):
         head, *lines = block.splitlines()
         for task, *marks in map(str.split, lines):

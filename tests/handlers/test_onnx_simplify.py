@@ -38,7 +38,7 @@ def attention(masked: float, output: str = "out") -> Any:
         ],
         [helper.make_tensor_value_info(output, TensorProto.FLOAT, [2, 3])],
         [
-            numpy_helper.from_array(numpy.float32(value), name)
+            numpy_helper.from_array(numpy.array(value, numpy.float32), name)
             for name, value in (("zero", 0), ("masked", masked))
         ],
     )

@@ -61,7 +61,7 @@ class Service:
     async def _refused(self, data: Any, _call: Any, _id: str) -> Any:
         if data == b"busy":
             raise ServiceUnavailable("Later.", retry_after_s=2)
-        raise BadRequest("No: größer als 5 %\n")
+        raise BadRequest("No: größer: > 5 %\n")
 
     async def _count(self, data: Any, call: Any, _id: str) -> None:
         try:
@@ -146,7 +146,7 @@ async def test_errors_are_statuses(caplog: pytest.LogCaptureFixture) -> None:
         )
         unknown, large = await ask("Nothing"), await ask("Quick", bytes(1_000_001))
 
-    assert (grpc.StatusCode.INVALID_ARGUMENT, "No: größer als 5 %\n") == refused[:2]
+    assert (grpc.StatusCode.INVALID_ARGUMENT, "No: größer: > 5 %\n") == refused[:2]
     assert "2000" == busy[2]["grpc-retry-pushback-ms"]
     assert (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL) == (busy[0], broken[0])
     assert broken[2]["x-request-id"] in broken[1]
