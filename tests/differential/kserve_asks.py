@@ -6,6 +6,7 @@ Its arguments are the HTTP address and the gRPC address.
 import asyncio
 import json
 import sys
+from typing import Any
 
 from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest
 from kserve.inference_client import RESTConfig
@@ -16,12 +17,12 @@ def question() -> InferRequest:
     return InferRequest(model_name="tensors", infer_inputs=[numbers], request_id="mine")
 
 
-def shown(answer) -> dict:
+def shown(answer: Any) -> dict[str, Any]:
     outputs = {each.name: [each.datatype, each.shape, each.data] for each in answer.outputs}
     return {"id": answer.id, "model": answer.model_name, "outputs": outputs}
 
 
-async def over_http(address: str) -> dict:
+async def over_http(address: str) -> dict[str, Any]:
     async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
         found = {
             "live": await client.is_server_live(address),
@@ -41,7 +42,7 @@ async def over_http(address: str) -> dict:
     return found
 
 
-async def over_grpc(address: str) -> dict:
+async def over_grpc(address: str) -> dict[str, Any]:
     async with InferenceGRPCClient(address) as client:
         return {
             "live": await client.is_server_live(),
