@@ -253,6 +253,8 @@ class HotConnection(asyncio.BufferedProtocol):
             if self._request is not None:
                 self._request.cancel()  # what may still come of a stream must not follow its error
             self._write_whole(self._refusal(error))
+            self._done()
+            return
         except Exception:
             _log.exception("request %s: its answer cannot be written", self._id)
             self._transport.abort()  # a client that waits for nothing would be worse off

@@ -287,7 +287,7 @@ def test_metrics(served: Curling) -> None:
 
 def test_logs(served: Curling) -> None:
     assert predict(served, "slow", "0").status == 200
-    line = r'- /127\.0\.0\.1 "POST /predictions/slow HTTP/1\.1" 200 \d+\n'
+    line = r'- /127\.0\.0\.1:\d+ "POST /predictions/slow HTTP/1\.1" 200 \d+\n'
     work = r"W-\d+-slow_1\.0-stdout MODEL_LOG - batch of 1 ends\n"
 
     for file, pattern in (("access_log.log", line), ("model_log.log", work)):

@@ -135,7 +135,7 @@ async def test_access_log_and_counters(start: Start) -> None:
     assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert re.search(r"^Requests4XX\{.*,\} 1\.0$", body.decode(), re.MULTILINE)
     server.log.close()
-    assert re.search(r' - /127\.0\.0\.1 "GET /ping\?a=b HTTP/1\.1" 200 \d+$', server.lines[0])
+    assert re.search(r' - /127\.0\.0\.1:\d+ "GET /ping\?a=b HTTP/1\.1" 200 \d+$', server.lines[0])
     assert re.search(r'"GET /nope HTTP/1\.1" 404 \d+$', server.lines[1])
 
 
