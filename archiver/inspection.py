@@ -15,7 +15,7 @@ from marserve.archiver.digest import hash_file
 from marserve.archiver.errors import ArchiveError, MarserveError
 from marserve.archiver.manifest import MANIFEST_PATH, MAX_MANIFEST_BYTES, Manifest
 from marserve.archiver.members import DEFAULT_LIMITS, Limits
-from marserve.archiver.model_config import MAX_CONFIG_BYTES
+from marserve.archiver.plain_file import MAX_BYTES
 from marserve.archiver.unpack import digest_problems, extract, find_root, read_manifest, walk_files
 
 
@@ -156,7 +156,7 @@ def _is_small(name: str, size_bytes: int) -> bool:
         if size_bytes > MAX_MANIFEST_BYTES:
             raise ArchiveError(f"{MANIFEST_PATH}: larger than {MAX_MANIFEST_BYTES} bytes")
         return True
-    return name.endswith((".yaml", ".yml")) and size_bytes <= MAX_CONFIG_BYTES
+    return name.endswith((".yaml", ".yml")) and size_bytes <= MAX_BYTES
 
 
 def _plain_config(data: bytes | None) -> Any:

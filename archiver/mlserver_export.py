@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from marserve.archiver.errors import ArchiveError
+from marserve.archiver.exporting import new_model_folder, opened_for_export
 from marserve.archiver.manifest import TRANSFORMER_HANDLER
 from marserve.archiver.mlserver_huggingface import HUGGING_FACE
 from marserve.archiver.mlserver_settings import MODEL_FILE
-from marserve.archiver.output import new_directory
 from marserve.archiver.pretrained import saved_task
-from marserve.archiver.unpack import Archive, open_directory, unpack
+from marserve.archiver.unpack import Archive
 
 INPUT, OUTPUT = "data", "output"
 """Names of the tensors of a hosted handler: what a client would post, and what it would get."""
@@ -88,24 +87,13 @@ def export_mlserver(path: Path, repository: Path, *, pipeline: bool = False) -> 
         ArchiveError: If the archive cannot be read, or written in this form, or the folder is
             there already.
     """
-    with tempfile.TemporaryDirectory(prefix="marserve-") as scratch:
-        unpacked = Path(scratch, "archive")
-        archive = open_directory(path) if path.is_dir() else unpack(path, unpacked)
-        model = archive.manifest.model
-        name = model.model_name or path.name.partition(".")[0]
-        if not model.handler:
-            raise ArchiveError(f"{path.name}: names no handler, so there is nothing to host")
-        folder = repository / name
-        if folder.exists():
-            raise ArchiveError(f"{folder}: is there already")
-        repository.mkdir(parents=True, exist_ok=True)
-        with new_directory(folder) as made:
-            described = _write_pipeline(archive, made) if pipeline else _write_host(archive, made)
-            version = model.model_version
-            parameters = {"version": version, **described.pop("parameters", {})}
-            settings = {"name": name, **described, "parameters": parameters}
-            (made / MODEL_FILE).write_text(json.dumps(settings, indent=2) + "\n")
-    return folder
+    with opened_for_export(path) as (archive, name), new_model_folder(repository, name) as made:
+        described = _write_pipeline(archive, made) if pipeline else _write_host(archive, made)
+        version = archive.manifest.model.model_version
+        parameters = {"version": version, **described.pop("parameters", {})}
+        settings = {"name": name, **described, "parameters": parameters}
+        (made / MODEL_FILE).write_text(json.dumps(settings, indent=2) + "\n")
+    return repository / name
 
 
 def _write_host(archive: Archive, folder: Path) -> dict[str, Any]:

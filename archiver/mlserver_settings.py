@@ -6,7 +6,6 @@ place; a wrong value of a key that has an effect is an error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +13,12 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from marserve.archiver.errors import ConfigError
+from marserve.archiver.plain_file import read_json
 from marserve.archiver.schema import Natural, Reading, check_plain
 from marserve.archiver.signature import DATATYPES, TensorSpec
 
 MODEL_FILE = "model-settings.json"
 SERVER_FILE = "settings.json"
-MAX_FILE_BYTES = 1 << 20
 
 
 class ModelParameters(Struct, frozen=True, kw_only=True):
@@ -223,15 +222,7 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: If it cannot be read or is something else.
     """
-    try:
-        data = path.read_bytes()
-        if len(data) > MAX_FILE_BYTES:
-            raise ConfigError(path.name, f"larger than {MAX_FILE_BYTES} bytes")
-        plain = json.loads(data)
-    except OSError as error:
-        raise ConfigError(path.name, f"cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(path.name, f"cannot be read as JSON: {error}") from None
+    plain = read_json(path)
     if not isinstance(plain, dict):
         raise ConfigError(path.name, f"expected an object, got {type(plain).__name__}")
     check_plain(plain, path.name)

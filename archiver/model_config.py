@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 from msgspec import Struct, field
 
 from marserve.archiver.errors import ConfigError
 from marserve.archiver.handler_options import HandlerOptions
 from marserve.archiver.manifest import TRANSFORMER_HANDLER
 from marserve.archiver.own_signature import check_signature
+from marserve.archiver.plain_file import read_yaml
 from marserve.archiver.schema import Natural, Positive, Reading, UpTo100, check_plain
-
-MAX_CONFIG_BYTES = 1 << 20
 
 
 class Torchrun(Struct, frozen=True, rename="kebab", kw_only=True):
@@ -206,7 +204,7 @@ def load_model_config(path: Path, *, strict_handler: bool = True) -> ModelConfig
     Raises:
         ConfigError: If it cannot be read, is no YAML mapping or a value is wrong.
     """
-    return parse_model_config(_read_yaml(path), path.name, strict_handler=strict_handler)
+    return parse_model_config(_read_mapping(path), path.name, strict_handler=strict_handler)
 
 
 def parse_model_config(
@@ -238,17 +236,8 @@ def parse_model_config(
     return config
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        data = path.read_bytes()
-        if len(data) > MAX_CONFIG_BYTES:
-            raise ConfigError(path.name, f"larger than {MAX_CONFIG_BYTES} bytes")
-        plain = yaml.safe_load(data)
-    except OSError as error:
-        raise ConfigError(path.name, f"cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
-        reason = " ".join(str(error).split())[:500]
-        raise ConfigError(path.name, f"cannot be read as YAML: {reason}") from None
+def _read_mapping(path: Path) -> dict[str, Any]:
+    plain = read_yaml(path)
     if plain is None:
         return {}
     if not isinstance(plain, dict):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from marserve.archiver.errors import ArchiveError
+from marserve.archiver.exporting import new_model_folder, opened_for_export
 from marserve.archiver.onnx_file import onnx_tensors
-from marserve.archiver.output import new_directory
 from marserve.archiver.signature import TensorSpec
 from marserve.archiver.triton_complete import DEFAULT_MAX_BATCH_SIZE, WORDS
 from marserve.archiver.triton_config import FILE_NAME, render
-from marserve.archiver.unpack import Archive, open_directory, unpack
+from marserve.archiver.unpack import Archive
 
 INPUT, OUTPUT = "data", "output"
 """Names of the tensors of a hosted handler: what a client would post, and what it would get."""
@@ -75,23 +74,13 @@ def export_triton(path: Path, repository: Path, *, onnx: bool = False) -> Path:
         ArchiveError: If the archive cannot be read, or written in this form, or the folder is
             there already.
     """
-    with tempfile.TemporaryDirectory(prefix="marserve-") as scratch:
-        unpacked = Path(scratch, "archive")
-        archive = open_directory(path) if path.is_dir() else unpack(path, unpacked)
-        name = archive.manifest.model.model_name or path.name.partition(".")[0]
-        if not archive.manifest.model.handler:
-            raise ArchiveError(f"{path.name}: names no handler, so there is nothing to host")
-        folder, version = repository / name, _version(archive.manifest.model.model_version)
-        if folder.exists():
-            raise ArchiveError(f"{folder}: is there already")
-        repository.mkdir(parents=True, exist_ok=True)
-        with new_directory(folder) as made:
-            (made / str(version)).mkdir()
-            write = _write_onnx if onnx else _write_host
-            config = write(archive, made / str(version))
-            text = "\n".join(render({"name": name, **config}))
-            (made / FILE_NAME).write_text(f"# Written by serve export --triton\n{text}\n")
-    return folder
+    with opened_for_export(path) as (archive, name), new_model_folder(repository, name) as made:
+        version = made / str(_version(archive.manifest.model.model_version))
+        version.mkdir()
+        config = _write_onnx(archive, version) if onnx else _write_host(archive, version)
+        text = "\n".join(render({"name": name, **config}))
+        (made / FILE_NAME).write_text(f"# Written by serve export --triton\n{text}\n")
+    return repository / name
 
 
 def _version(text: str) -> int:

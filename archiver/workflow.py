@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from marserve.archiver.errors import ConfigError
+from marserve.archiver.plain_file import read_yaml
 from marserve.archiver.schema import check_plain, nearest
 
-MAX_SPEC_BYTES = 1 << 20
 MAX_NODES = 64
 """Each node is at least one worker process."""
 MAX_ATTEMPTS = 100
@@ -88,17 +86,7 @@ def load_workflow(path: Path) -> WorkflowSpec:
     Raises:
         ConfigError: If it cannot be read or is wrong.
     """
-    try:
-        data = path.read_bytes()
-        if len(data) > MAX_SPEC_BYTES:
-            raise ConfigError(path.name, f"larger than {MAX_SPEC_BYTES} bytes")
-        plain = yaml.safe_load(data)
-    except OSError as error:
-        raise ConfigError(path.name, f"cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:500]
-        raise ConfigError(path.name, f"cannot be read as YAML: {reason}") from None
-    return parse_workflow(plain, path.name)
+    return parse_workflow(read_yaml(path), path.name)
 
 
 def parse_workflow(plain: object, where: str = "workflow.yaml") -> WorkflowSpec:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from marserve.archiver.errors import ConfigError, MarserveError
 from marserve.archiver.findings import Finding, from_messages, key_line
+from marserve.archiver.plain_file import MAX_BYTES
 from marserve.archiver.review import review_code
-from marserve.archiver.workflow import MAX_SPEC_BYTES, Node
+from marserve.archiver.workflow import Node
 from marserve.archiver.workflow_archive import unpack_workflow
 from marserve.frontend.download import is_url
 
@@ -63,8 +64,7 @@ def _specifications(path: Path) -> dict[str, str]:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if n.endswith((".yaml", ".yml"))][:10]
             return {
-                name: archive.open(name).read(MAX_SPEC_BYTES).decode(errors="replace")
-                for name in names
+                name: archive.open(name).read(MAX_BYTES).decode(errors="replace") for name in names
             }
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError):
         return {}
