@@ -138,12 +138,13 @@ def reconfigured(archive: Archive, config: TritonConfig) -> Archive:
 
     Raises:
         ConfigError: If the configuration is wrong.
+        ArchiveError: If it names a file that is missing.
     """
-    described: dict[str, Any] = archive.config.raw[KEY]
-    version: str = described["version"]
-    file = str(described["file"]).partition("/")[2]
-    found = next(each for each in BACKENDS if each.name == described["backend"])
-    return _archive(archive.directory, version, found, file, config)
+    version: str = archive.config.raw[KEY]["version"]
+    folder = archive.directory / version
+    backend = find_backend(config, folder)
+    file = _model_file(config, folder, backend)
+    return _archive(archive.directory, version, backend, file, config)
 
 
 def chosen_versions(folder: Path, config: TritonConfig) -> list[int]:

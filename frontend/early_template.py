@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from marserve.frontend.worker_environment import environment, template_command
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
+    from marserve.frontend.registration import Registration
+    from marserve.frontend.store import ModelStore
 
 
 class EarlyTemplate:
@@ -53,3 +56,16 @@ class EarlyTemplate:
         template = await Template.start(command, env, f"T-{archive.stem}", log)
         template.anticipate(str(archive))
         return template
+
+
+def early_template(
+    config: ServerConfig, store: ModelStore, registration: Registration, log: WorkerLog
+) -> EarlyTemplate | None:
+    """Starts a template for an archive whose workers will be wanted at once; else returns None."""
+    wanted = registration.initial_workers or config.default_workers_per_model
+    if config.number_of_gpu or not (wanted or registration.at_startup):
+        return None
+    path = store.locate(registration.url)
+    if path is None or path.suffix != ".mar":
+        return None
+    return EarlyTemplate(config, PythonEnvironment(config.python or sys.executable), path, log)

@@ -27,6 +27,12 @@ class Mirror:
         self._failures = failures
         self.sent = self.failed = 0
 
+    def onto(self, shadow: Model) -> Mirror:
+        """Returns one that sends to another model and goes on counting."""
+        other = Mirror(shadow, self._requests, self._failures)
+        other.sent, other.failed = self.sent, self.failed
+        return other
+
     def copy(self, request: InferenceRequest) -> None:
         """Sends a copy of a request that has just been accepted; the bodies are shared."""
         twin = InferenceRequest(

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from marserve.frontend.asked import Asked
-from marserve.frontend.building import ASKING, Builder
-from marserve.frontend.dependencies import PythonEnvironment
-from marserve.frontend.early_template import EarlyTemplate
-from marserve.frontend.ensembles import ENSEMBLE_HANDLER
+from marserve.frontend.building import Builder
+from marserve.frontend.early_template import EarlyTemplate, early_template
 from marserve.frontend.errors import (
     BadRequest,
-    CleanupTimeout,
     Conflict,
     InternalError,
     ModelNotFound,
@@ -29,6 +25,7 @@ from marserve.frontend.metrics import Telemetry
 from marserve.frontend.model import Model
 from marserve.frontend.registration import Registered, Registration, identity
 from marserve.frontend.repository import Repository
+from marserve.frontend.retiring import askers_first, retire
 from marserve.frontend.snapshot_writer import SnapshotWriter
 from marserve.frontend.store import ModelStore
 from marserve.frontend.versions import Versions
@@ -150,7 +147,7 @@ class Registry:
             Conflict: If that version is registered already.
             InternalError: If the workers cannot be started; the model is not registered then.
         """
-        early = self._early_template(registration)
+        early = early_template(self._config, self._store, registration, self._log)
         try:
             model = await self._unpack(registration, early)
         except BaseException:
@@ -234,23 +231,49 @@ class Registry:
         if not versions.models:
             del self._names[name]
         await self.snapshots.save()
-        late = False
+        await retire(model, self._store, self._config.unregister_model_timeout)
+
+    async def replace(self, name: str, registrations: Sequence[Registration]) -> None:
+        """Serves other versions under a name than until now, or the same ones loaded anew.
+
+        Until the workers of all of them are up, the old ones answer; from then on the new ones,
+        while the old ones answer what they had. So no request finds the name absent.
+
+        Args:
+            name: Of the model.
+            registrations: Of its versions; each waits for its workers.
+
+        Raises:
+            Conflict: If two of them are the same version.
+            InternalError: If workers cannot be started; the old versions stay then.
+            CleanupTimeout: If the old ones take too long to answer what they had.
+        """
+        fresh: list[Model] = []
         try:
-            async with asyncio.timeout(self._config.unregister_model_timeout):
-                await model.drain()
-        except TimeoutError:
-            late = True
-        await model.close(at_once=late)
-        await self._store.release(model.archive, model.url)
-        if late:
-            raise CleanupTimeout(f"Timed out while cleaning resources: {name}")
+            for registration in registrations:
+                model = await self._unpack(registration, None, anew=True)
+                fresh.append(model)
+                if any(model.version == each.version for each in fresh[:-1]):
+                    raise Conflict(f"Model version {model.version} is there twice for model {name}")
+                await self._start(model, registration)
+        except BaseException:
+            await asyncio.gather(*(self._forget(model) for model in fresh))
+            raise
+        before = self._names.get(name)
+        self._names[name] = after = Versions(fresh[0].version)
+        for model in fresh:
+            after.add(model)
+        old = [] if before is None else before.succeeded_by(after)
+        await self.snapshots.save()
+        limit_s = self._config.unregister_model_timeout
+        await asyncio.gather(*(retire(model, self._store, limit_s) for model in old))
 
     async def drain(self, timeout_s: float) -> None:
         """Accepts nothing more and waits until all accepted requests are answered."""
         self.draining = True
         try:
             async with asyncio.timeout(timeout_s):
-                for models in _askers_first(self._all()):
+                for models in askers_first(self._all()):
                     await asyncio.gather(*(m.drain() for m in models))
         except TimeoutError:
             _log.warning("requests were still running %.3g s after the stop", timeout_s)
@@ -270,25 +293,16 @@ class Registry:
     def _all(self) -> list[Model]:
         return [m for v in self._names.values() for m in v.models.values()]
 
-    def _claim(self, name: str, version: str) -> None:
+    def _claim(self, name: str, version: str, anew: bool) -> None:
         """Two calls for one version at a time: only the first may go on."""
-        versions = self._names.get(name)
+        versions = None if anew else self._names.get(name)
         if (name, version) in self._claims or (versions and version in versions.models):
             raise Conflict(f"Model version {version} is already registered for model {name}")
         self._claims.add((name, version))
 
-    def _early_template(self, registration: Registration) -> EarlyTemplate | None:
-        """Workers that will be wanted at once can have their imports begin at once."""
-        wanted = registration.initial_workers or self._config.default_workers_per_model
-        if self._config.number_of_gpu or not (wanted or registration.at_startup):
-            return None
-        path = self._store.locate(registration.url)
-        if path is None or path.suffix != ".mar":
-            return None
-        python = PythonEnvironment(self._config.python or sys.executable)
-        return EarlyTemplate(self._config, python, path, self._log)
-
-    async def _unpack(self, registration: Registration, early: EarlyTemplate | None) -> Model:
+    async def _unpack(
+        self, registration: Registration, early: EarlyTemplate | None, *, anew: bool = False
+    ) -> Model:
         """Makes a model of an archive; nothing of it is left if that fails."""
         archive = registration.archive or await self._store.fetch(
             registration.url, reuse=registration.at_startup
@@ -296,7 +310,7 @@ class Registry:
         claim: tuple[str, str] | None = None
         try:
             name, version = identity(registration, archive)
-            self._claim(name, version)
+            self._claim(name, version, anew)
             claim = (name, version)
             return await self._builder.build(name, version, registration, archive, early)
         except BaseException:
@@ -330,12 +344,3 @@ class Registry:
                 del self._names[model.name]
         await model.close()
         await self._store.release(model.archive, model.url)
-
-
-def _askers_first(models: list[Model]) -> list[list[Model]]:
-    """Models in the order in which they may stop: who asks others, before those it may ask."""
-    ranks: dict[str, int] = {ENSEMBLE_HANDLER: 0, **dict.fromkeys(ASKING, 1)}
-    found: list[list[Model]] = [[], [], []]
-    for model in models:
-        found[ranks.get(model.archive.manifest.model.handler, 2)].append(model)
-    return found

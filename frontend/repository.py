@@ -74,10 +74,11 @@ class Repository:
             name: Of the model.
             config: A Triton model's configuration in the place of its config.pbtxt.
 
+        Requests that come meanwhile are answered by what was loaded before.
+
         Raises:
             ModelNotFound: If the store has no such model.
-            ServeError: If it cannot be loaded; what was loaded before stays, if its files are the
-                reason.
+            ServeError: If it cannot be loaded; what was loaded before stays.
         """
         async with self._turn(name):
             await self._load(name, config, set())
@@ -135,9 +136,8 @@ class Repository:
             archives = [await self._opened(url, config) for url in urls]
             for archive in archives:
                 await self._load_steps(archive, loading | {name})
-            await self._unload(name)
-            for url, archive in zip(urls, archives, strict=True):
-                await self._register(url, archive)
+            pairs = zip(urls, archives, strict=True)
+            await self._registry.replace(name, [self._registration(*pair) for pair in pairs])
         except ServeError as error:
             self.failures[name] = error.message
             raise
@@ -173,11 +173,9 @@ class Repository:
                     async with self._turn(name):
                         await self._load(name, None, loading)
 
-    async def _register(self, url: str, archive: Archive | None) -> None:
+    def _registration(self, url: str, archive: Archive | None) -> Registration:
         workers = max(1, self._config.default_workers_per_model)
-        await self._registry.register(
-            Registration(url, archive=archive, initial_workers=workers, synchronous=True)
-        )
+        return Registration(url, archive=archive, initial_workers=workers, synchronous=True)
 
     async def _unload(self, name: str) -> None:
         try:

@@ -84,6 +84,26 @@ class Versions:
         if self._mirror is not None and self._mirror.shadow is gone:
             self._set(self.split, None)
 
+    def succeeded_by(self, other: Versions) -> list[Model]:
+        """Hands over to other versions of the name, with the default and rules that still hold.
+
+        Returns:
+            The models that are to end; what they cannot begin any more goes to the others.
+        """
+        if self.default in other.models:
+            other.default = self.default
+        split, mirror = self.split, self._mirror
+        if split is not None and not split.weights.keys() <= other.models.keys():
+            split = None
+        if mirror is not None:
+            shadow = other.models.get(mirror.shadow.version)
+            mirror = mirror.onto(shadow) if shadow is not None else None
+        other._set(split, mirror)
+        for model in self.models.values():
+            model.mirror = None
+            model.successor = lambda: other.models.get(other.default)
+        return [*self.models.values()]
+
     def describe_rules(self) -> dict[str, Any]:
         """Returns the rules as the API shows them; what is not set is left out."""
         rules: dict[str, Any] = {}

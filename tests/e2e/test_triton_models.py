@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,48 @@ def test_models_are_unloaded_with_their_dependents_and_loaded_again(
 
     status, text = refusal(lambda: triton.load_model("broken"))
     assert (status, "max_batch_sise" in text) == ("400", True)
+
+
+def test_a_model_that_is_loaded_anew_answers_all_the_while(
+    server: Running, triton: client.InferenceServerClient
+) -> None:
+    body = json.dumps(
+        {
+            "inputs": [
+                {"name": name, "datatype": "FP32", "shape": [1, 2], "data": [1, 1]} for name in "AB"
+            ]
+        }
+    )
+    pids = server.worker_pids("add")
+    over, statuses = threading.Event(), []
+
+    def ask() -> None:
+        while not over.is_set():
+            statuses.append(server.ask("POST", "/v2/models/add/infer", body).status)
+
+    asking = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    try:
+        for _ in range(2):
+            triton.load_model("add")
+    finally:
+        over.set()
+        for thread in asking:
+            thread.join()
+
+    assert set(statuses) == {200}
+    assert not {*pids} & {*server.worker_pids("add")}
+
+    config = triton.get_model_config("add")
+    config["output"] = [{**each, "dims": ["3"]} for each in config["output"]]
+    triton.load_model("add", config=json.dumps(config))
+    assert [-1, 3] == triton.get_model_metadata("add")["outputs"][0]["shape"]
+    bad = {**triton.get_model_config("add"), "backend": "python", "default_model_filename": "no.py"}
+    status, text = refusal(lambda: triton.load_model("add", config=json.dumps(bad)))
+    assert (status, "no.py" in text) == ("400", True)
+    triton.load_model("add")
+    assert np.all(add(triton, ONES, model_version="1").as_numpy("SUM") == 2)
 
 
 def test_the_modes_none_and_poll(tmp_path: Path) -> None:
