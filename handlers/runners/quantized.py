@@ -108,9 +108,10 @@ class Float8Linear(nn.Module):
         rounded, scales = _to_float8(states.reshape(-1, states.shape[-1]))
         # The only type that GPUs give where each row has its scale.
         given = torch.bfloat16 if states.is_cuda else states.dtype
-        product = torch._scaled_mm(
-            rounded, self.values.t(), scale_a=scales, scale_b=self.scales, out_dtype=given
-        ).to(states.dtype)
+        product: Tensor = torch.ops.aten._scaled_mm.default(
+            rounded, self.values.t(), scales, self.scales, out_dtype=given
+        )
+        product = product.to(states.dtype)
         product = product if self.bias is None else product + self.bias
         return product.view(*states.shape[:-1], -1)
 

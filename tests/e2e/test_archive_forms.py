@@ -34,7 +34,7 @@ class Web:
         asked = self.asked = list[str]()
 
         class Handler(http.server.SimpleHTTPRequestHandler):
-            def log_request(self, *_: object) -> None:
+            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
                 asked.append(self.path)
 
         handler = functools.partial(Handler, directory=str(folder))

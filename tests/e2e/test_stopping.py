@@ -46,8 +46,9 @@ def test_while_it_drains_it_is_alive_but_not_ready(server: Running) -> None:
 
     assert (503, True) == (ready.status, ready.json["draining"])
     assert (503, "1") == (refused.status, refused.headers["retry-after"])
-    assert isinstance(answers[0], Answer)
-    assert (0, "slept 3") == (code, answers[0].text)
+    (answer,) = answers
+    assert isinstance(answer, Answer)
+    assert (0, "slept 3") == (code, answer.text)
 
 
 def test_the_drain_has_an_end(server: Running) -> None:
@@ -64,8 +65,9 @@ def test_the_drain_has_an_end(server: Running) -> None:
     assert 0 == code
     assert 0.5 <= took_s < 25
     assert "requests were still running 0.5 s after" in server.console
-    assert isinstance(answers[0], Answer)
-    assert 503 == answers[0].status
+    (answer,) = answers
+    assert isinstance(answer, Answer)
+    assert 503 == answer.status
     assert has_ended(pid)
 
 
@@ -118,5 +120,6 @@ def test_stop_from_the_command_line_waits_for_the_last_answer(server: Running) -
     caller.join()
 
     assert "marserve has stopped.\n" == done.stdout
-    assert isinstance(answers[0], Answer)
-    assert "slept 1" == answers[0].text
+    (answer,) = answers
+    assert isinstance(answer, Answer)
+    assert "slept 1" == answer.text

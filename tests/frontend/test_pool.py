@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from marserve.frontend.pool import BACKOFF_S, LONGEST_REST_S, SHORT_LIFE_S, Slot, WorkerPool
-from marserve.frontend.workers import LoadError, Worker
+from marserve.frontend.workers import LoadError, Worker, WorkerOwner
 
 
 class Indifferent:
@@ -53,7 +53,8 @@ class World:
         cause = self._plan.pop(0) if self._plan else None
         if cause is not None:
             raise LoadError(cause)
-        slot.worker = worker = Worker(f"W-{self.starts}", self.starts, Indifferent())
+        owner = cast(WorkerOwner, Indifferent())
+        slot.worker = worker = Worker(f"W-{self.starts}", self.starts, owner)
         worker.ready = True
         self.workers.append(worker)
         return worker
