@@ -192,6 +192,11 @@ class ServerConfig:
     enable_model_api: bool = _key(
         BOOLEAN, "false", "Allow registering and unregistering while running."
     )
+    allow_model_uploads: bool = _key(
+        BOOLEAN,
+        "false",
+        "Take models whose files come with V2's load call.",
+    )
     allow_insecure_management: bool = _key(
         BOOLEAN,
         "false",

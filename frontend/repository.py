@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +68,19 @@ class Repository:
                 " expected explicit"
             )
 
-    async def load(self, name: str, config: dict[str, Any] | None = None) -> None:
+    async def load(
+        self,
+        name: str,
+        config: dict[str, Any] | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Loads the versions of a model that are to be served; a loaded one is loaded anew.
 
         Args:
             name: Of the model.
             config: A Triton model's configuration in the place of its config.pbtxt.
+            files: A Triton model's files by their paths in its folder, in the place of those of
+                the store; with ``config`` alone.
 
         Requests that come meanwhile are answered by what was loaded before.
 
@@ -81,7 +89,10 @@ class Repository:
             ServeError: If it cannot be loaded; what was loaded before stays.
         """
         async with self._turn(name):
-            await self._load(name, config, set())
+            if files:
+                await self._load_sent(name, config or {}, files)
+            else:
+                await self._load(name, config, set())
 
     async def unload(self, name: str, dependents: bool = False) -> None:
         """Unloads all versions of a model; returns when their requests are answered.
@@ -127,6 +138,21 @@ class Repository:
     def _turn(self, name: str) -> asyncio.Lock:
         """One change of a model at a time; a model that is loading may ask for others."""
         return self._turns.setdefault(name, asyncio.Lock())
+
+    async def _load_sent(
+        self, name: str, config: dict[str, Any], files: Mapping[str, bytes]
+    ) -> None:
+        """As ``_load``; a failure says nothing of what the store has."""
+        archives = await self._store.keep(name, config, files)
+        try:
+            for archive in archives:
+                await self._load_steps(archive, {name})
+            await self._registry.replace(name, [self._registration("", each) for each in archives])
+        except BaseException:
+            for archive in archives:
+                await self._store.release(archive, "")
+            raise
+        self.settle_defaults()
 
     async def _load(self, name: str, config: dict[str, Any] | None, loading: set[str]) -> None:
         urls = await asyncio.to_thread(self._store.urls_of, name)

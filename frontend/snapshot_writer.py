@@ -82,7 +82,7 @@ class SnapshotWriter:
     async def _write(self, kind: Kind) -> None:
         names = self._names()
         models = [model for versions in names.values() for model in versions.models.values()]
-        urls = {model.url for model in models if model.workflow is None}
+        urls = {model.url for model in models if model.workflow is None and model.url}
         gone = await asyncio.to_thread(_startable, self._config, self._seen - urls)
         self._seen = urls | gone
         document = describe_models(names, gone, self.workflows())

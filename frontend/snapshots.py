@@ -63,7 +63,8 @@ def describe_models(
     """Returns the models as ``model_snapshot`` shows them, without its name and time.
 
     Args:
-        names: Every name with its versions; nodes of workflows are left out.
+        names: Every name with its versions; nodes of workflows, and models that came with a
+            call, are left out.
         unregistered: Archives that were served once and are not to come back.
         workflows: What ``Workflows.describe`` says of them; each brings its nodes back.
     """
@@ -71,7 +72,7 @@ def describe_models(
         name: {
             model.version: _describe(model, versions)
             for model in versions.models.values()
-            if model.workflow is None
+            if model.workflow is None and model.url
         }
         for name, versions in names.items()
     }

@@ -13,8 +13,9 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from marserve.archiver.errors import ArchiveError, ConfigError
 from marserve.archiver.foreign import format_of, served_below
@@ -22,6 +23,7 @@ from marserve.archiver.unpack import Archive, open_directory, unpack
 from marserve.frontend.download import Remote, download, is_url, parse_url, sweep_parts
 from marserve.frontend.errors import InvalidModel, ModelNotFound
 from marserve.frontend.scratch import ScratchDirectory
+from marserve.frontend.uploads import write_model
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
@@ -43,9 +45,8 @@ class ModelStore:
         self._root = Path(config.model_store) if root is None else root
         self._allowed = config.allowed_urls
         self._scratch = ScratchDirectory(Path(tempfile.gettempdir()))
-        self._unpacked: dict[
-            Path, Path
-        ] = {}  # an archive's directory, to what it was extracted into
+        self._unpacked: dict[Path, Path] = {}
+        """An archive's directory, to what it was extracted into."""
         sweep_parts(self._root)
 
     async def fetch(self, url: str, *, reuse: bool = False) -> Archive:
@@ -113,6 +114,23 @@ class ModelStore:
         except ModelNotFound:
             return None
         return path if path is not None and path.is_file() else None
+
+    async def keep(
+        self, name: str, config: Mapping[str, Any], files: Mapping[str, bytes]
+    ) -> list[Archive]:
+        """Writes a model that came with a call; returns its versions, the default one first.
+
+        Raises:
+            InvalidModel: If it is wrong.
+        """
+        try:
+            archives = await asyncio.to_thread(write_model, self.new_directory, name, config, files)
+        except (ArchiveError, ConfigError) as error:
+            raise InvalidModel(f"{name}: {self.without_paths(str(error))}") from error
+        except OSError as error:
+            raise InvalidModel(f"{name}: cannot be written: {error.strerror}") from error
+        self._unpacked |= {each.directory: each.directory.parent for each in archives}
+        return archives
 
     async def release(self, archive: Archive, url: str) -> None:
         """Removes what ``fetch`` made: extracted files, and the file of a URL from the store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -59,20 +60,29 @@ async def load(
         registry: Of the loaded models.
         config: Says whether that is allowed.
         name: As in the index.
-        parameters: ``config``: a Triton model's configuration, JSON text, in the place of its own.
+        parameters: ``config``: a Triton model's configuration, JSON text, in the place of its own;
+            ``file:1/model.onnx``: with it, a file of the model's folder: bytes, or base64 text.
 
     Raises:
         BadRequest: If a parameter is wrong.
         ServeError: If it is not allowed, there is no such model, or it cannot be loaded.
     """
     _check_allowed(registry, config)
-    for key in parameters:
+    files = {}
+    for key, value in parameters.items():
         if key.startswith("file:"):
-            _check_path(key)
-            raise BadRequest(f"{key:.100}: files come from the model store alone")
-        if key != "config":
-            raise BadRequest(f"parameter {key:.100}: unknown; known: config")
-    await registry.repository.load(name, _configuration(parameters.get("config")))
+            files[_path(key)] = _content(key, value)
+        elif key != "config":
+            raise BadRequest(f"parameter {key:.100}: unknown; known: config, file:PATH")
+    given = _configuration(parameters.get("config"))
+    if files and not config.allow_model_uploads:
+        raise MethodNotAllowed(
+            "Loading models from files of the call is switched off, for they may be programs. Set"
+            " allow_model_uploads=true in config.properties."
+        )
+    if files and given is None:
+        raise BadRequest("files need the parameter config: the model's configuration, JSON text")
+    await registry.repository.load(name, given, files)
 
 
 async def unload(
@@ -106,10 +116,20 @@ def _check_allowed(registry: Registry, config: ServerConfig) -> None:
     registry.repository.check_allowed()
 
 
-def _check_path(key: str) -> None:
-    parts = key.removeprefix("file:").split("/")
-    if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
+def _path(key: str) -> str:
+    path = key.removeprefix("file:")
+    if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in path.split("/")):
         raise BadRequest(f"{key:.100}: expected a path below the model's folder, without ..")
+    return path
+
+
+def _content(key: str, value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError):
+        raise BadRequest(f"{key:.100}: expected the content of a file in base64") from None
 
 
 def _configuration(text: Any) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ ONES = np.ones((2, 3), np.float32)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     root = tmp_path_factory.mktemp("triton")
-    for server in running(root, properties="default_workers_per_model=1"):
+    properties = "default_workers_per_model=1\nallow_model_uploads=true"
+    for server in running(root, properties=properties):
         shutil.copytree(SERVICES / "triton", server.store / "repository")
         broken = server.store / "repository" / "broken"
         broken.mkdir()
@@ -305,6 +307,37 @@ def test_a_model_that_is_loaded_anew_answers_all_the_while(
     assert (status, "no.py" in text) == ("400", True)
     triton.load_model("add")
     assert np.all(add(triton, ONES, model_version="1").as_numpy("SUM") == 2)
+
+
+def test_a_model_whose_files_come_with_the_call(
+    server: Running, triton: client.InferenceServerClient
+) -> None:
+    folder = SERVICES / "triton" / "add"
+    program, offset = (folder / "1" / "model.py").read_bytes(), {"string_value": "100"}
+    config = {**triton.get_model_config("add"), "name": "sent", "parameters": {"offset": offset}}
+    files = {"file:3/model.py": program, "file:5/model.py": program}
+    triton.load_model("sent", config=json.dumps(config), files=files)
+
+    def ask(version: str = "") -> Any:
+        given = [tensor("A", ONES), tensor("B", ONES)]
+        return triton.infer("sent", given, model_version=version)
+
+    assert ["3", "5"] == sorted(triton.get_model_metadata("sent")["versions"])
+    assert np.all(ask().as_numpy("SUM") == 110)
+    for given, sent in (
+        (config, {"file:5/model.onnx": b""}),
+        (config, {"file:5": b"", "file:5/model.py": b""}),
+        ({**config, "max_batch_sise": 1}, files),
+    ):
+        asking = partial(triton.load_model, "sent", config=json.dumps(given), files=sent)
+        assert refusal(asking)[0] == "400"
+    assert np.all(ask("3").as_numpy("SUM") == 106)  # what was loaded before stays
+    with grpc_client.InferenceServerClient(f"127.0.0.1:{server.grpc_ports['inference']}") as asked:
+        asked.load_model("sent", config=json.dumps(config), files={"file:7/model.py": program})
+    assert ask().get_response()["model_version"] == "7"
+    triton.unload_model("sent")
+    assert not triton.is_model_ready("sent")
+    assert not [*(server.root / "tmp").glob("**/sent")]
 
 
 def test_the_modes_none_and_poll(tmp_path: Path) -> None:

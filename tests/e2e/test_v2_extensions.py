@@ -300,6 +300,9 @@ def test_repository(client: Any, served: Curling) -> None:
     ):
         answer = ask(served, "/v2/repository/models/add/load", body)
         assert (answer.status, text in answer.json()["error"]) == (400, True)
+    sent = {"parameters": {"config": "{}", "file:1/model.py": "eA=="}}
+    answer = ask(served, "/v2/repository/models/add/load", sent)
+    assert (answer.status, "allow_model_uploads" in answer.json()["error"]) == (405, True)
     assert ask(served, "/v2/repository/models/none/load", "").status == 404
     assert ask(served, "/v2/repository/models/none/unload", "").status == 200
 
