@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from serving import Workplace, bash_blocks, make_workplace
 
+pytestmark = pytest.mark.timeout(600)  # a README starts and stops the server several times
+
 TASKS = {
     "sequence_classification": "tiny:bert",
     "token_classification": "tiny:distilbert",
