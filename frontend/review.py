@@ -14,6 +14,7 @@ from marserve.archiver.manifest import MANIFEST_PATH
 from marserve.archiver.mlserver_folder import server_notices
 from marserve.archiver.mlserver_settings import SERVER_FILE
 from marserve.archiver.model_config import load_model_config
+from marserve.archiver.model_file import is_model_file, model_file_problem
 from marserve.archiver.review import Reviewed, review_archive, review_code
 from marserve.archiver.triton_config import FILE_NAME as PBTXT
 from marserve.archiver.triton_folder import KEY as TRITON
@@ -34,7 +35,8 @@ def review(path: Path) -> list[Finding]:
 
     Args:
         path: A model store, an archive or its directory, a folder of another server's model, a
-            workflow archive, a config.properties, a model-config.yaml or a handler's Python file.
+            model's file, a workflow archive, a config.properties, a model-config.yaml or a
+            handler's Python file.
 
     Raises:
         ConfigError: If it is none of them.
@@ -47,6 +49,9 @@ def review(path: Path) -> list[Finding]:
         return findings + (list(_review_store(store)) if store is not None else [])
     if path.name.endswith(ARCHIVE_ENDINGS):
         return _review_archive(path, "")[0]
+    if is_model_file(path):
+        problem = model_file_problem(path)
+        return from_messages([f"{path.name}: {problem}"], "error", {}) if problem else []
     if path.suffix == _WORKFLOW_ENDING:
         return review_workflow(path, SHIM)
     if path.suffix in (".yaml", ".yml"):

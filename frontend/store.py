@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from marserve.archiver.errors import ArchiveError, ConfigError
 from marserve.archiver.foreign import format_of, served_below
+from marserve.archiver.model_file import is_model_file, open_model_file
 from marserve.archiver.unpack import Archive, open_directory, unpack
 from marserve.frontend.download import Remote, download, is_url, parse_url, sweep_parts
 from marserve.frontend.errors import InvalidModel, ModelNotFound
@@ -231,7 +232,8 @@ class ModelStore:
             if await asyncio.to_thread(path.is_dir):
                 return await asyncio.to_thread(open_directory, path)
             target = self.new_directory()
-            archive = await asyncio.to_thread(unpack, path, target)
+            opens = open_model_file if is_model_file(path) else unpack
+            archive = await asyncio.to_thread(opens, path, target)
         except (ArchiveError, ConfigError) as error:
             raise InvalidModel(f"{url}: {self.without_paths(str(error))}") from error
         except OSError as error:
