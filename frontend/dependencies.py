@@ -143,7 +143,8 @@ async def _install(name: str, python: str, home: Path, requirements: Path, use_v
     if use_venv:
         pip += ["--python", str(_venv_python(home))]
     argv = [*pip, "install", "--disable-pip-version-check", "--no-input", "--retries", "2"]
-    argv += ["--timeout", "15", "-U", "-r", requirements.name]
+    # --no-compile: Python compiles what is imported, of a large package a small part.
+    argv += ["--timeout", "15", "--no-compile", "-U", "-r", requirements.name]
     if use_venv:
         argv += ["--upgrade-strategy", "only-if-needed"]
     else:
