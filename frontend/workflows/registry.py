@@ -21,6 +21,7 @@ from marserve.archiver.workflow_archive import WorkflowArchive, unpack_workflow
 from marserve.frontend.errors import (
     Conflict,
     InvalidWorkflow,
+    ModelNotFound,
     ServeError,
     ServiceUnavailable,
     WorkflowFailed,
@@ -222,7 +223,11 @@ class Workflows:
     # -- parts -----------------------------------------------------------------------------------
 
     async def _unpack(self, url: str, kept: bool) -> tuple[WorkflowArchive, os.PathLike[str]]:
-        path = await self._store.obtain(url, reuse=kept)
+        try:
+            path = await self._store.obtain(url, reuse=kept)
+        except ModelNotFound as error:
+            text = str(error).replace("Model not found at", "Workflow not found in workflow store")
+            raise WorkflowNotFound(text) from error
         target = self._store.new_directory()
         try:
             return await asyncio.to_thread(unpack_workflow, path, target), target

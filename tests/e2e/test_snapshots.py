@@ -190,7 +190,7 @@ def test_workflows_come_back_with_their_workers(server: Running) -> None:
     server.start()
 
     assert {"workflows": []} == server.manage("GET", "/workflows").json
-    assert "workflow kept=kept.war is not served: Model not found at: kept.war" in server.console
+    assert "workflow kept=kept.war is not served: Workflow not found in" in server.console
 
 
 def test_what_was_unregistered_is_remembered_while_a_start_would_load_it(server: Running) -> None:

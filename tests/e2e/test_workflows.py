@@ -185,7 +185,7 @@ def test_the_life_of_a_workflow(flows: Running) -> None:
     [
         ("incomplete", 500, "WorkflowException", "node m: Model not found at: absent.mar"),
         ("unloadable", 500, "WorkflowException", "node m: Failed to start workers"),
-        ("absent", 404, "ModelNotFoundException", "Model not found at: absent.war"),
+        ("absent", 404, "WorkflowNotFoundException", "in workflow store: absent.war"),
     ],
 )
 def test_what_cannot_be_registered_leaves_nothing(
