@@ -12,13 +12,14 @@ import subprocess
 import sys
 import sysconfig
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from tests.e2e.running import Answer, Running, free_port
 
 VERSION = "0.12.0"
-START_S = 90
+START_S = 120
 _INSTALL_S = 300
 
 
@@ -57,17 +58,20 @@ class TorchServe(Running):
     """TorchServe in the foreground, over the same model store and settings as ours."""
 
     snapshots: bool = False
+    loaded: set[str] = field(default_factory=set)
 
     def start(self) -> TorchServe:
         lines = [f"{k}_address=http://127.0.0.1:{p}" for k, p in self.ports.items()]
         lines += [f"grpc_{kind}_port={port}" for kind, port in self.grpc_ports.items()]
         lines.append(f"initial_worker_port={free_port()}")
+        lines.append("vmargs=-XX:+UseSerialGC -XX:TieredStopAtLevel=1")  # quick to start
         (self.root / "config.properties").write_text("\n".join([*lines, self.properties, ""]))
         home = environment()
         command = [str(home / "bin/torchserve"), "--start", "--foreground"]
         command += [] if self.snapshots else ["--ncs"]
         command += ["--ts-config", "config.properties", "--model-store", str(self.store)]
         command += [*self.arguments]
+        self.loaded.clear()
         temp = str(self.root / "tmp")
         env = {k: v for k, v in os.environ.items() if not k.startswith("TS_")}
         env |= {"PATH": f"{home}/bin:{env['PATH']}", "TEMP": temp, "TMPDIR": temp}
@@ -86,11 +90,11 @@ class TorchServe(Running):
     def answers(self) -> bool:
         """Tells whether every model has a worker."""
         try:
-            names = [m["modelName"] for m in self.manage("GET", "/models").json["models"]]
-            ready = [self.worker_pids(name) for name in names]
+            names = {m["modelName"] for m in self.manage("GET", "/models").json["models"]}
+            self.loaded |= {name for name in names - self.loaded if self.worker_pids(name)}
         except (OSError, ValueError, KeyError):
             return False
-        if not (ready and all(ready)):
+        if not self.loaded or names != self.loaded:
             time.sleep(0.3)  # each question is three lines in its log
             return False
         return True
@@ -103,8 +107,16 @@ class TorchServe(Running):
         return self.process.wait(limit_s)
 
 
+def start(server: TorchServe) -> None:
+    """Starts one; that it does not come up on a busy machine is no finding about us."""
+    try:
+        server.start()
+    except AssertionError as error:
+        pytest.skip(f"TorchServe has not loaded its models: {str(error)[:100]}")
+
+
 def shown(answer: Answer) -> str:
     """An answer for the message of a failed comparison."""
     kept = ("content-type", "retry-after", "transfer-encoding")
     headers = {k: v for k, v in answer.headers.items() if k in kept}
-    return f"{answer.status} {json.dumps(headers)} {answer.text[:600]}"
+    return f"{answer.status} {json.dumps(headers)} {answer.text[:2000]}"

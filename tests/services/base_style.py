@@ -6,6 +6,7 @@ An explanation of a request is the gradient of its sum: a list of twos.
 """
 
 import torch
+from ts.handler_utils.timer import timed
 from ts.torch_handler.base_handler import BaseHandler
 
 
@@ -20,6 +21,7 @@ class DoublingHandler(BaseHandler):
         self.model.eval()
         self.initialized = True
 
+    @timed
     def preprocess(self, requests):
         self.lengths = []
         numbers = []
