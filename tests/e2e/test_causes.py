@@ -86,6 +86,24 @@ def test_each_way_of_dying_is_told_in_answer_describe_and_log(server: Running, e
     assert "last words" in (Path(server.root) / "logs" / "ts_log.log").read_text()
 
 
+def test_memory_that_runs_out_in_one_model_spares_the_others(server: Running) -> None:
+    """It fails to load for want of memory, or the kernel kills its worker to have some."""
+    for url, name in (("large", "spared"), ("end-kill", "starved")):
+        path = f"/models?url={url}.mar&model_name={name}&initial_workers=1"
+        assert 200 == server.manage("POST", path).status
+    before = server.worker_pids("spared")
+
+    assert 507 == server.manage("POST", "/models?url=load-memory.mar&initial_workers=1").status
+    assert 507 == server.predict("starved", "end").status
+
+    assert "fine" == server.predict("spared", "x").text
+    assert before == server.worker_pids("spared")
+    server.until(lambda: server.worker_pids("starved"), "no new worker")
+    assert "fine" == server.predict("starved", "x").text
+    for name in ("spared", "starved"):
+        assert 200 == server.manage("DELETE", f"/models/{name}").status
+
+
 def test_it_is_not_ready_before_the_first_load_is_done(server: Running) -> None:
     path = "/models?url=late.mar&initial_workers=1&synchronous=false"
     assert 200 == server.ask("GET", "/health/ready").status
