@@ -1,9 +1,9 @@
-"""How many GPUs the workers can have, without importing torch."""
+"""How many GPUs the workers can have, and which one each takes, without importing torch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _DEVICE = re.compile(r"nvidia[0-9]+")
@@ -30,3 +30,20 @@ def count_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> int:
             break
         count += 1
     return min(found, count)
+
+
+def devices(count: int, chosen: Sequence[int] | None) -> tuple[int, ...]:
+    """Returns the indices of the GPUs that a model may use; none if it runs on the CPU.
+
+    Args:
+        count: How many there are for it.
+        chosen: ``deviceIds`` of model-config.yaml, in its order; all if there are none.
+    """
+    if not count:
+        return ()
+    return tuple(chosen or range(count))
+
+
+def device_of(number: int, among: Sequence[int]) -> int | None:
+    """Returns the GPU of a model's worker: workers take theirs in turn; None for the CPU."""
+    return among[number % len(among)] if among else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from marserve.frontend.dependencies import PythonEnvironment
 from marserve.frontend.early_template import EarlyTemplate
+from marserve.frontend.gpus import device_of, devices
 from marserve.frontend.in_flight import InFlight
 from marserve.frontend.logs import WorkerLog
 from marserve.frontend.process import ChildProcess, SpawnedProcess
@@ -176,16 +177,13 @@ class Launcher:
         )
 
     def _gpu(self, model: Model, number: int) -> int | None:
-        """Workers take the devices in turn."""
-        ids = self._gpus(model)
-        return ids[number % len(ids)] if ids else None
+        return device_of(number, self._gpus(model))
 
     def _gpus(self, model: Model) -> tuple[int, ...]:
         """The devices that the model may use; none if it runs on the CPU."""
-        count = self._config.number_of_gpu
-        if not count or model.archive.config.device_type == "cpu":
-            return ()
-        return model.settings.device_ids or tuple(range(count))
+        on_cpu = model.archive.config.device_type == "cpu"
+        count = 0 if on_cpu else self._config.number_of_gpu or 0
+        return devices(count, model.settings.device_ids)
 
 
 def _threads(model: Model, gpus: int) -> int:

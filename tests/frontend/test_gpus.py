@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from marserve.frontend.gpus import count_gpus
+from marserve.frontend.gpus import count_gpus, device_of, devices
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,22 @@ def test_count(tmp_path: Path, visible: str | None, expected: int) -> None:
 def test_without_devices(tmp_path: Path) -> None:
     assert 0 == count_gpus({}, tmp_path)
     assert 0 == count_gpus({"CUDA_VISIBLE_DEVICES": "0"}, tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("count", "chosen", "expected"),
+    [
+        (0, None, [None, None, None]),
+        (0, [1], [None, None, None]),
+        (1, None, [0, 0, 0]),
+        (2, None, [0, 1, 0]),
+        (4, [3, 1], [3, 1, 3]),
+        (4, [], [0, 1, 2]),
+    ],
+)
+def test_workers_take_the_devices_of_their_model_in_turn(
+    count: int, chosen: list[int] | None, expected: list[int | None]
+) -> None:
+    among = devices(count, chosen)
+
+    assert expected == [device_of(number, among) for number in range(3)]
