@@ -30,6 +30,9 @@ KIND = {"Content-Type": "application/json"}
 Pairs = dict[str, tuple[TorchServe, Running]]
 
 
+pytestmark = pytest.mark.timeout(400)  # a real TorchServe takes its time on a busy machine
+
+
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
     if reason := why_not():

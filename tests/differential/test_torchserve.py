@@ -30,6 +30,9 @@ _TRANSPORT = {"connection", "content-length", "date", "server", "keep-alive", "x
 _OWN_WORLD = {"startTime", "memoryUsage", "pid", "gpuUsage", "id", "status"}
 
 
+pytestmark = pytest.mark.timeout(400)  # a real TorchServe takes its time on a busy machine
+
+
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorchServe, Running]]:
     if reason := why_not():

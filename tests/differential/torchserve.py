@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.running import Answer, Running, free_port
 
 VERSION = "0.12.0"
-START_S = 120
+START_S = 240
 _INSTALL_S = 300
 
 
