@@ -6,6 +6,7 @@ hold a whole model need no archive: the base handler serves them.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -22,6 +23,8 @@ import torch
 from PIL import Image
 from tests.e2e.running import BIN, Running, running
 
+pytestmark = pytest.mark.timeout(400)
+REGISTER_S = 150  # PyTorch takes its time on a busy machine
 MODELS = {
     "image_classifier": """
 import torch
@@ -100,7 +103,7 @@ def write(files: Path, name: str) -> Path:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     root = tmp_path_factory.mktemp("builtin")
-    for made in running(root):
+    for made in running(root, models=None):
         for name in MODELS:
             pack(made, name, name, write(root / name, name))
         for name, (module, base, _) in ABSENT.items():
@@ -120,44 +123,52 @@ def png() -> bytes:
     return stream.getvalue()
 
 
-def ask(server: Running, name: str, body: bytes | str) -> Any:
-    headers = {"Content-Type": "text/plain" if isinstance(body, str) else "image/png"}
-    answer = server.ask("POST", f"/predictions/{name}", body, headers)
+@contextlib.contextmanager
+def loaded(server: Running, file: str) -> Iterator[str]:
+    """A model while it is registered: one after the other, as each imports PyTorch."""
+    name = file.partition(".")[0]
+    registered = server.manage(
+        "POST", f"/models?url={file}&initial_workers=1", timeout_s=REGISTER_S
+    )
+    assert 200 == registered.status, registered.text
+    yield name
+    assert 200 == server.manage("DELETE", f"/models/{name}").status
+
+
+def ask(server: Running, name: str, body: bytes | str, kind: str) -> Any:
+    with loaded(server, f"{name}.mar"):
+        answer = server.ask("POST", f"/predictions/{name}", body, {"Content-Type": kind})
     assert 200 == answer.status, answer.text
     return answer.json
 
 
 def test_image_classifier(server: Running) -> None:
-    labels = ask(server, "image_classifier", png())
+    labels = ask(server, "image_classifier", png(), "image/png")
 
     assert ["second", {"first", "second", "third"}] == [max(labels, key=labels.get), {*labels}]
 
 
 def test_object_detector(server: Running) -> None:
-    [found] = ask(server, "object_detector", png())
+    [found] = ask(server, "object_detector", png(), "image/png")
 
     assert {"second": [0.0, 0.0, 240.0, 230.0], "score": 0.75} == found
 
 
 def test_image_segmenter(server: Running) -> None:
-    rows = ask(server, "image_segmenter", png())
+    rows = ask(server, "image_segmenter", png(), "image/png")
 
     assert (224, 224) == (len(rows), len(rows[0]))
     assert 1 == rows[0][0][0]
 
 
 def test_text_classifier(server: Running) -> None:
-    scores = ask(server, "text_classifier", "A <b>good</b> film!")
+    scores = ask(server, "text_classifier", "A <b>good</b> film!", "text/plain")
 
     assert scores["positive"] > 0.5 > scores["negative"]
 
 
 def test_base_handler_takes_the_body_of_a_request(server: Running) -> None:
-    answer = server.ask(
-        "POST", "/predictions/base_handler", "[1.5, 2]", {"Content-Type": "application/json"}
-    )
-
-    assert [3.0, 4.0] == answer.json
+    assert [3.0, 4.0] == ask(server, "base_handler", "[1.5, 2]", "application/json")
 
 
 def write_program(path: Path) -> None:
@@ -177,17 +188,13 @@ def write_program(path: Path) -> None:
 @pytest.mark.parametrize("name", ["traced.pt", "program.pt2"])
 def test_a_file_that_holds_a_whole_model_is_served_as_it_is(server: Running, name: str) -> None:
     write_program(server.store / name)
-    registered = server.manage("POST", f"/models?url={name}&initial_workers=1")
-    assert 200 == registered.status, registered.text
-    model = name.partition(".")[0]
-
     headers = {"Content-Type": "application/json"}
-    answer = server.ask("POST", f"/predictions/{model}", "[1.0, 2.5]", headers)
+    with loaded(server, name) as model:
+        answer = server.ask("POST", f"/predictions/{model}", "[1.0, 2.5]", headers)
+        described = server.describe(model)
+
     assert 8.0 == pytest.approx(answer.json[0])
-    assert ("1.0", name) == (
-        server.describe(model)["modelVersion"],
-        server.describe(model)["modelUrl"],
-    )
+    assert ("1.0", name) == (described["modelVersion"], described["modelUrl"])
 
 
 def test_a_file_of_weights_alone_says_what_is_missing(server: Running) -> None:
@@ -212,7 +219,7 @@ def test_the_switch_of_the_profiler_leaves_a_trace_a_request(
         made.store = server.store
         made.start()
         url = f"/models?url=base_handler.mar&model_name={name}&initial_workers=1"
-        assert 200 == made.manage("POST", url).status
+        assert 200 == made.manage("POST", url, timeout_s=REGISTER_S).status
         try:
             answer = made.predict(name, "[1.5]", headers={"Content-Type": "application/json"})
             assert [3.0] == answer.json
@@ -229,7 +236,9 @@ def test_a_base_that_needs_an_absent_package_says_so_when_it_is_used(
     package = ABSENT[name][2]
     if importlib.util.find_spec(package) is not None:
         pytest.skip(f"{package} is installed here")
-    answer = server.predict(name, "x")
+    refused = server.manage(
+        "POST", f"/models?url={name}.mar&initial_workers=1", timeout_s=REGISTER_S
+    )
 
-    assert 503 == answer.status
-    assert f"needs the package {package}" in str(server.describe(name))
+    assert 500 == refused.status
+    assert f"needs the package {package}" in refused.message
