@@ -16,10 +16,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-import httptools
-
 from marserve.frontend.api import http, v2
 from marserve.frontend.api.body import ArrivingBody
+from marserve.frontend.api.hot_head import RequestHead, read_head
 from marserve.frontend.api.hot_requests import SHORT, Arrived, Begun, is_here
 from marserve.frontend.errors import InternalError, ServeError
 from marserve.frontend.types import Chunk
@@ -27,15 +26,15 @@ from marserve.worker.wire import Buffer
 
 if TYPE_CHECKING:
     from marserve.frontend.api.hot_server import HotServer
-    from marserve.frontend.api.routing import Match
 
 _log = logging.getLogger(__name__)
 
-_UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"content-encoding"})
 _CLIENT_GONE = 499
 _MAX_HEAD_BYTES = 16 << 10  # aiohttp says what is too long in a longer one
 _MAX_BACKLOG_BYTES = 64 << 10  # of requests sent ahead of their predecessor's answer
 _MAX_UNSENT_BYTES = 16 << 20  # of a stream whose client does not read
+
+_NO_HEAD = RequestHead(bytes(_MAX_HEAD_BYTES + 1))  # longer than what is looked at: like no other
 
 
 class HotConnection(asyncio.BufferedProtocol):
@@ -51,10 +50,7 @@ class HotConnection(asyncio.BufferedProtocol):
         self._heads = server.heads
         self._transport: Any = None
         self._remote = "unix"
-        self._raw: list[tuple[bytes, bytes]] = []
-        self._fields: dict[bytes, bytes] = {}
-        self._target = b""
-        self._match: Match | None = None
+        self._head = _NO_HEAD
         self._id = ""
         self._begun = 0.0
         self._request: Begun | None = None
@@ -142,26 +138,16 @@ class HotConnection(asyncio.BufferedProtocol):
         else:
             self._begin(self._server.scratch[:nbytes])
 
-    def on_url(self, url: bytes) -> None:
-        """Called by the parser."""
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser."""
-        self._raw.append((name, value))
-        self._fields.setdefault(name.lower(), value)  # of equal names the first, as aiohttp
-
     def _begin(self, data: memoryview) -> None:
         """Takes the first bytes of a request."""
-        head = bytes(data[:_MAX_HEAD_BYTES])
-        end = head.find(b"\r\n\r\n") + 4
-        known = end >= 4 and head.startswith(b"POST ")
-        if not known or not self._parse(head[:end]):
+        text = bytes(data[:_MAX_HEAD_BYTES])
+        if not text.startswith(self._head.text) and not self._read(text):
             self._hand_over(data)
             return
         self._begun = time.perf_counter()
         self._id = http.new_request_id()
-        size = int(self._fields.get(b"content-length", b"0"))
+        self._keep_alive = self._head.keep_alive
+        end, size = len(self._head.text), self._head.size
         if len(data) >= end + size:
             self._backlog += data[end + size :]
             self._submit(bytes(data[end : end + size]))
@@ -172,59 +158,42 @@ class HotConnection(asyncio.BufferedProtocol):
 
     def _allowed(self) -> bool:
         """Whether the request has the key it needs, so that a stranger's body is not collected."""
-        match, auth = self._match, self._front.services.auth
-        assert match is not None  # noqa: S101  (a parsed head has one)
+        head, auth = self._head, self._front.services.auth
         try:
-            auth.check(match.route.token or "", self._header(b"authorization"))
+            auth.check(head.match.route.token or "", head.header(b"authorization"))
         except ServeError:
             return False
         return True
 
-    def _parse(self, head: bytes) -> bool:
-        """Reads a head; false if the request is not for here."""
-        self._raw, self._fields, self._target = [], {}, b""
-        parser = httptools.HttpRequestParser(self)
-        try:
-            parser.feed_data(head)
-        except httptools.HttpParserError:
-            return False  # aiohttp says what is wrong with it
-        fields = self._fields
-        if parser.get_http_version() != "1.1" or not _UNUSUAL.isdisjoint(fields):
+    def _read(self, text: bytes) -> bool:
+        """Reads the head that a text begins with; false if the request is not for here."""
+        end = text.find(b"\r\n\r\n") + 4
+        if end < 4 or not text.startswith(b"POST "):
             return False
-        path = self._target.partition(b"?")[0]
-        try:
-            self._match = self._front.router.match("POST", path.decode("ascii"))
-            limit = self._front.services.config.max_request_size
-            if int(fields.get(b"content-length", b"0")) > limit:
-                return False
-        except (ServeError, ValueError):
+        head = read_head(text[:end], self._front)
+        if head is None or not is_here(self._front.services, head.match.route.answer, head.fields):
             return False
-        self._keep_alive = parser.should_keep_alive()
-        return is_here(self._front.services, self._match.route.answer, fields)
+        self._head = head
+        return True
 
     def _submit(self, body: Buffer) -> None:
         """Hands a complete request to its model."""
-        match, services = self._match, self._front.services
-        assert match is not None  # noqa: S101  (a parsed head has one)
+        head, services = self._head, self._front.services
+        route = head.match.route
         try:
             if services.auth.enabled:
-                services.auth.check(match.route.token or "", self._header(b"authorization"))
-            arrived = Arrived(services, match, self._id, self._raw, self._fields, body, self)
-            begun = SHORT[match.route.answer](arrived)
+                services.auth.check(route.token or "", head.header(b"authorization"))
+            begun = SHORT[route.answer](Arrived(services, head, self._id, body, self))
             self._request = None if begun.answered else begun
         except ServeError as error:
             self.send(self._refusal(error))
         except Exception:
-            _log.exception("request %s: POST %r failed", self._id, self._target)
+            _log.exception("request %s: POST %r failed", self._id, head.target)
             self.send(self._refusal(InternalError.of_request(self._id)))
-
-    def _header(self, name: bytes) -> str | None:
-        value = self._fields.get(name)
-        return None if value is None else value.decode("latin-1")
 
     def _refusal(self, error: ServeError) -> Chunk:
         """Returns an error in the form of the surface that was asked."""
-        return v2.refusal(error) if self._target.startswith(b"/v2/") else error.chunk()
+        return v2.refusal(error) if self._head.target.startswith(b"/v2/") else error.chunk()
 
     def _hand_over(self, data: Buffer) -> None:
         """Gives the connection away, with what has arrived of the request."""
@@ -293,7 +262,7 @@ class HotConnection(asyncio.BufferedProtocol):
         services.access_log.write(
             self._remote,
             "POST",
-            self._target.decode("ascii", "replace"),
+            self._head.target.decode("ascii", "replace"),
             "HTTP/1.1",
             status,
             (time.perf_counter() - self._begun) * 1e3,

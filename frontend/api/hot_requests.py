@@ -22,7 +22,8 @@ from marserve.worker.wire import Buffer
 
 if TYPE_CHECKING:
     from marserve.frontend.api.exchange import Services
-    from marserve.frontend.api.routing import Answer, Match
+    from marserve.frontend.api.hot_head import RequestHead
+    from marserve.frontend.api.routing import Answer
     from marserve.frontend.model import Model
     from marserve.frontend.v2.shared_memory import Regions
 
@@ -36,44 +37,35 @@ class Arrived:
 
     Args:
         services: What the routes work with.
-        match: Its route, and what its path says.
+        head: Its route, its path and its headers.
         id: Of the request.
-        raw: Its headers, as sent.
-        fields: The first of each name, the names in lower case.
         body: All of it.
         sink: Receives the answer.
     """
 
     services: Services
-    match: Match
+    head: RequestHead
     id: str
-    raw: list[tuple[bytes, bytes]]
-    fields: dict[bytes, bytes]
     body: Buffer
     sink: Sink
 
     @property
     def version(self) -> str | None:
         """The path's version, or None."""
-        return self.match.parameters.get("version") or None
+        return self.head.match.parameters.get("version") or None
 
     @property
     def timeout_s(self) -> float | None:
         """The client's own time limit."""
-        return http.parse_timeout(self.header(b"x-request-timeout"))
+        return http.parse_timeout(self.head.header(b"x-request-timeout"))
 
     def model(self) -> Model:
         """Returns the version that answers."""
-        return self.services.registry.route(self.match.parameters["model"], self.version)
+        return self.services.registry.route(self.head.match.parameters["model"], self.version)
 
     def headers(self) -> dict[str, str]:
         """Returns the headers that a handler sees."""
-        return http.decode_headers(self.raw, self.services.auth.enabled)
-
-    def header(self, name: bytes) -> str | None:
-        """Returns a header as text."""
-        value = self.fields.get(name)
-        return None if value is None else value.decode("latin-1")
+        return self.head.headers(self.services.auth.enabled)
 
 
 class Begun(Protocol):
@@ -99,7 +91,7 @@ def infer(arrived: Arrived) -> Begun:
     """``/v2/models/.../infer``."""
     services, model = arrived.services, arrived.model()
     plan, regions = plan_of(model, services.config.default_service_handler), services.v2.regions
-    length = arrived.header(b"inference-header-content-length")
+    length = arrived.head.header(b"inference-header-content-length")
     asked = messages.parse(arrived.body, length, plan.signature, regions)
     headers = arrived.headers()
     call = tensors.Call(headers, arrived.id, arrived.timeout_s, arrived.version is not None)
@@ -131,11 +123,11 @@ def is_here(services: Services, answer: Answer, fields: dict[bytes, bytes]) -> b
 
 
 def _ask(arrived: Arrived, command: str) -> InferenceRequest:
-    model, parameters = arrived.model(), arrived.match.parameters
+    model, parameters = arrived.model(), arrived.head.match.parameters
     headers = arrived.headers()
     headers["explain"] = "True" if command == "explain" else "False"
     headers["url_path"] = parameters.get("rest", "")
-    parts, bodies = http.parse_body(arrived.header(b"content-type"), arrived.body)
+    parts, bodies = http.parse_body(arrived.head.header(b"content-type"), arrived.body)
     pinned = arrived.version is not None
     request = InferenceRequest(
         arrived.id, command, headers, parts, bodies, arrived.sink, arrived.timeout_s, pinned
