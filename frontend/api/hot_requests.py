@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from marserve.frontend.api import http, inference, v2
 from marserve.frontend.errors import InternalError, ServeError
 from marserve.frontend.types import Chunk, InferenceRequest, Sink
-from marserve.frontend.v2 import callbacks, messages
+from marserve.frontend.v2 import callbacks, forms, messages
 from marserve.frontend.v2 import inference as tensors
 from marserve.frontend.v2.plans import plan_of
 from marserve.worker.wire import Buffer
@@ -91,17 +91,44 @@ def infer(arrived: Arrived) -> Begun:
     """``/v2/models/.../infer``."""
     services, model = arrived.services, arrived.model()
     plan, regions = plan_of(model, services.config.default_service_handler), services.v2.regions
-    length = arrived.head.header(b"inference-header-content-length")
-    asked = messages.parse(arrived.body, length, plan.signature, regions)
     headers = arrived.headers()
     call = tensors.Call(headers, arrived.id, arrived.timeout_s, arrived.version is not None)
+    length = arrived.head.header(b"inference-header-content-length")
+    json = forms.json_part(arrived.body, length)
+    form = plan.forms.get(json)
+    if form is not None and (begun := _repeat(arrived, model, form, call, len(json))) is not None:
+        return begun
+    asked = messages.parse(arrived.body, length, plan.signature, regions)
     if plan.by_row:
         return _Errand(arrived.sink, services, model, asked, call)
 
     def tell(answer: messages.Answer | ServeError) -> None:
         arrived.sink.send(_told(asked, answer, regions))
 
-    return callbacks.ask(services, model, asked, call, tell)
+    waiting = callbacks.ask(services, model, asked, call, tell)
+    if json and waiting.request is not None:
+        forms.keep(plan, json, asked, waiting.request, len(arrived.body))
+    return waiting
+
+
+def _repeat(
+    arrived: Arrived, model: Model, form: forms.Form, call: tensors.Call, at: int
+) -> Begun | None:
+    """Asks for what is like an earlier request; None if it is not after all."""
+    sink, v2_services = arrived.sink, arrived.services.v2
+
+    def tell(answer: messages.Answer | ServeError) -> None:
+        chunk = _told(form.asked, answer, v2_services.regions)
+        if not isinstance(answer, ServeError):
+            waiting.learn(answer, chunk)
+        sink.send(chunk)
+
+    waiting = forms.Repeated(v2_services.traces, model, form, tell, sink)
+    waiting.request = form.request(arrived.body, at, call, waiting)
+    if waiting.request is None:
+        return None
+    model.submit(waiting.request)
+    return waiting
 
 
 SHORT: dict[Answer, Callable[[Arrived], Begun]] = {

@@ -69,7 +69,7 @@ def read_answer(model: Model, asked: Infer, chunk: Chunk) -> Answer:
     if layout == NOTHING:
         return Answer(model.name, model.version, [], {}, {}, chunk.status, chunk.last, True)
     outputs, at, view = [], 0, memoryview(chunk.body)
-    for name, datatype, shape, size, *more in _read_layout(layout):
+    for name, datatype, shape, size, *more in read_layout(layout):
         outputs.append(Tensor(name, datatype, shape, view[at : at + size], *more))
         at += size
     said = chunk.headers.get(ANSWERED)
@@ -87,8 +87,8 @@ def read_answer(model: Model, asked: Infer, chunk: Chunk) -> Answer:
 
 
 @lru_cache(1024)
-def _read_layout(layout: str) -> list[tuple[Any, ...]]:
-    """One answer of a model is laid out as the next."""
+def read_layout(layout: str) -> list[tuple[Any, ...]]:
+    """Returns name, datatype, shape and size of each tensor, and its parameters if it has some."""
     read = json.loads(layout)
     return [(name, kind, tuple(shape), *more) for name, kind, shape, *more in read]
 

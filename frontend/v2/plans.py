@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -11,6 +11,7 @@ from marserve.frontend.v2.rows import BY_ROW
 if TYPE_CHECKING:
     from marserve.archiver.signature import Signature
     from marserve.frontend.model import Model
+    from marserve.frontend.v2.forms import Form
 
 
 @dataclass(slots=True, frozen=True)
@@ -21,11 +22,13 @@ class Plan:
         by_row: The built-in handler that takes one thing a request; empty if it takes tensors.
         signature: Its tensors, where they are known.
         counts_rows: Whether a request fills as much of a batch as its first dimension says.
+        forms: Of requests that came and may come again, by their JSON part.
     """
 
     by_row: str
     signature: Signature | None
     counts_rows: bool
+    forms: dict[bytes, Form] = field(default_factory=dict)
 
 
 _plans: WeakKeyDictionary[Model, Plan] = WeakKeyDictionary()
