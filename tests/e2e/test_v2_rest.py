@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import http.client
 import json
 import subprocess
 from collections.abc import Iterator
@@ -127,6 +129,51 @@ def test_a_compressed_answer_is_compressed(served: Curling) -> None:
 
     assert answer.headers["content-encoding"] == "gzip"
     assert json.loads(gzip.decompress(answer.body))["outputs"][0]["data"] == [1] * 500
+
+
+def sent(served: Curling, body: bytes, length: int) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.ports["inference"])
+    headers = {"Inference-Header-Content-Length": str(length)}
+    connection.request("POST", "/v2/models/tensors/infer", body, headers)
+    response = connection.getresponse()
+    with contextlib.closing(connection):
+        return response.status, response.read()
+
+
+@pytest.mark.parametrize("binary", [{}, {"x": True}, {"shapes": True, "y": True, "x": True}])
+def test_requests_that_differ_in_their_bytes_alone(client: Any, binary: dict[str, bool]) -> None:
+    generator = numpy.random.default_rng(1)
+    names = list(binary) or ["x", "y", "shapes"]
+    outputs = [triton.InferRequestedOutput(name, binary_data=binary[name]) for name in binary]
+    for _ in range(4):
+        arrays = {name: generator.random((2, 3), "float32") for name in ("x", "y")}
+        inputs = [tensor(name, "FP32", array) for name, array in arrays.items()]
+        answer = client.infer("tensors", inputs, outputs=outputs or None)
+        assert names == [each["name"] for each in answer.get_response()["outputs"]]
+        for name in {*arrays} & {*names}:
+            numpy.testing.assert_array_equal(arrays[name], answer.as_numpy(name))
+
+
+def test_a_request_that_is_alike_but_fails(client: Any, served: Curling) -> None:
+    for name, fine in (("x", True), ("break", False), ("x", True), ("break", False)):
+        inputs = [tensor(name, "FP32", numpy.ones((1, 2), "float32"))]
+        if fine:
+            assert client.infer("tensors", inputs).as_numpy(name).tolist() == [[1, 1]]
+        else:
+            with pytest.raises(InferenceServerException, match="broken on request"):
+                client.infer("tensors", inputs)
+    body, length = client.generate_request_body([tensor("x", "INT8", numpy.ones(5, "int8"))])
+    for more, status in ((b"", 200), (b"1", 400), (b"", 200), (b"123", 400)):
+        assert sent(served, body + more, length)[0] == status
+    assert sent(served, body[:-1], length)[0] == 400
+
+
+def test_many_requests_each_with_its_id(client: Any) -> None:
+    for number in range(600):  # more than what is remembered of any model
+        array = numpy.array([number % 7, number], "int32")
+        answer = client.infer("tensors", [tensor("x", "INT32", array)], request_id=f"n{number}")
+        assert answer.get_response()["id"] == f"n{number}"
+        assert answer.as_numpy("x").tolist() == array.tolist()
 
 
 def test_an_empty_tensor(client: Any) -> None:
