@@ -45,6 +45,8 @@ class ExportSpec:
         quantization: As in ``handler.quantization``, or None.
         keep_weights: Whether the weights stay, which explanations need.
         samples: Request bodies to compare on; None for the archive's, or some of our own.
+        drafts: Directory for what the precisions of a program share, so that the next export of
+            the same archive finds it; None for nowhere.
         tolerance: Largest relative difference; None for what fits the kind of numbers.
         archive_format: One of ``archiver.spec.FORMATS``; None to tell by the target's name.
         force: Whether an existing target is replaced.
@@ -56,6 +58,7 @@ class ExportSpec:
     quantization: str | None = None
     keep_weights: bool = True
     samples: Path | None = None
+    drafts: Path | None = None
     tolerance: float | None = None
     archive_format: str | None = None
     force: bool = False
@@ -81,7 +84,7 @@ def export_archive(spec: ExportSpec) -> Parity:
         find_execution(parse_model_config(config), f"model{SUFFIXES[spec.source][0]}")
         eager = load_eager(archive, "float32" if spec.source in FLOAT32_ONLY else None)
         batches = sample_batches(eager, bodies)
-        subject = _subject(eager, batches, spec.quantization)
+        subject = _subject(eager, batches, spec)
         files = write_program(spec.source, subject, Path(scratch))
         parity = _compare(eager, subject, spec, files[0], batches)
         changes = Changes(
@@ -166,7 +169,7 @@ def load_eager(archive: Archive, dtype: str | None = None) -> TransformerHandler
     return handler
 
 
-def _subject(eager: TransformerHandler, batches: list[Inputs], quantization: str | None) -> Subject:
+def _subject(eager: TransformerHandler, batches: list[Inputs], spec: ExportSpec) -> Subject:
     runner = eager.runner
     if not isinstance(runner, EagerRunner):
         raise TypeError(f"expected an eager runner, got {type(runner).__name__}")
@@ -181,8 +184,9 @@ def _subject(eager: TransformerHandler, batches: list[Inputs], quantization: str
         input_names=tuple(name for name in runner.input_names if name in batches[0]),
         output_names=eager.task.output_names,
         longest=context_length(config),
-        quantization=quantization,
+        quantization=spec.quantization,
         samples=tuple(batches),
+        drafts=spec.drafts,
     )
 
 

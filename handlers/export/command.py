@@ -44,6 +44,12 @@ _SOURCES = [mode for mode in get_args(SaveMode) if mode != "pretrained"]
     "[default: samples in the archive, or a few sentences]",
 )
 @click.option(
+    "--drafts",
+    type=_PATH,
+    help="Directory that keeps what all precisions of a program begin with, for the next export of "
+    "the same archive.",
+)
+@click.option(
     "--tolerance", type=float, help="Largest relative difference.  [default: by kind of numbers]"
 )
 @click.option("--archive-format", type=click.Choice(FORMATS), help="[default: by --output]")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.output import new_directory
 from marserve.handlers.export import onnx_int8
 from marserve.handlers.export.onnx_simplify import drop_nan_guards
 from marserve.handlers.export.subject import Subject, export_graph, quiet
@@ -34,6 +36,21 @@ def write(subject: Subject, directory: Path) -> list[Path]:
             " marserve[onnx]"
         ) from error
     path = directory / FILE_NAME
+    draft = None if subject.drafts is None else subject.drafts / "onnx"
+    if draft is not None and draft.is_dir():
+        shutil.copytree(draft, directory, dirs_exist_ok=True)
+    else:
+        _write_whole(subject, path)
+        if draft is not None:
+            draft.parent.mkdir(parents=True, exist_ok=True)
+            with new_directory(draft) as made:  # whole or not at all, whoever else makes it now
+                shutil.copytree(directory, made, dirs_exist_ok=True)
+    if subject.quantization is not None:
+        _quantize(path, subject)
+    return sorted(directory.glob(f"{FILE_NAME}*"))
+
+
+def _write_whole(subject: Subject, path: Path) -> None:
     with quiet(), torch.no_grad():
         program: Any = torch.onnx.export(
             export_graph(subject),
@@ -43,9 +60,6 @@ def write(subject: Subject, directory: Path) -> list[Path]:
         )
     program.save(path)
     _simplify(path)
-    if subject.quantization is not None:
-        _quantize(path, subject)
-    return sorted(directory.glob(f"{FILE_NAME}*"))
 
 
 def _simplify(path: Path) -> None:

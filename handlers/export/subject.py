@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Subject:
         longest: Most tokens of a row; None for no limit.
         quantization: What the weights are brought to, as in ``handler.quantization``, or None.
         samples: Padded inputs, on which quantisation measures what it must spare.
+        drafts: Directory where an exporter leaves what every precision of this model begins with,
+            and finds it; None to make it anew.
     """
 
     runner: EagerRunner
@@ -39,6 +42,7 @@ class Subject:
     longest: int | None = None
     quantization: str | None = None
     samples: tuple[Inputs, ...] = ()
+    drafts: Path | None = None
 
     def forward(self) -> Forward:
         """Returns the model as a module of plain tensors."""

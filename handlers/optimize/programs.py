@@ -84,6 +84,7 @@ class Programs:
             return open_directory(target)
         flags = ["--save-mode", candidate.source, "--output", str(target)]
         flags += [f"--{self._weights}-weights"]
+        flags += ["--drafts", str(self._directory / f"drafts-{self._origin[:16]}")]
         flags += ["--tolerance", "inf"]  # how near it comes is measured later, like for all modes
         flags += ["--quantization", candidate.quantization] if candidate.quantization else []
         flags += ["--samples", str(self._ranges)] if self._ranges else []

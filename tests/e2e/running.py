@@ -128,7 +128,8 @@ class Running:
             if value := condition():
                 return value
             assert self.process is not None
-            assert self.process.poll() is None, f"the server ended: {self.console}"
+            status = self.process.poll()
+            assert status is None, f"the server ended, status {status}: {self.console}"
             time.sleep(0.02)
         raise AssertionError(f"{what} within {limit_s:g} s\n{self.console}")
 

@@ -86,7 +86,11 @@ def exported(tiny_model: TinyModel, tmp_path_factory: pytest.TempPathFactory) ->
             if source == "pretrained":
                 return pack(_saved(tiny_model, kind, task, root), task, root)
             spec = ExportSpec(
-                archive=weights, target=archive, source=source, quantization=quantization
+                archive=weights,
+                target=archive,
+                source=source,
+                quantization=quantization,
+                drafts=shared / f"{kind}-{task}-drafts",
             )
             export_archive(spec)
         return archive

@@ -240,15 +240,16 @@ def test_programs_are_found_again_for_the_same_archive_and_samples(
     original, kept, ranges = open_directory(archive), tmp_path / "kept", tmp_path / "ranges.txt"
     mode = CANDIDATES["torchscript"]
 
-    def made(samples: Path | None = None, *, keep: bool = True) -> Path:
-        return Programs(original, kept, keep, LIMIT_S, samples).archive_for(mode).directory
+    def made(samples: Path | None = None, *, keep: bool = True, limit_s: float = 0.01) -> Path:
+        return Programs(original, kept, keep, limit_s, samples).archive_for(mode).directory
 
-    first = made()
+    first = made(limit_s=LIMIT_S)
     (first / "marked").touch()
     assert (made() / "marked").is_file()
-    assert not (made(keep=False) / "marked").exists()
     ranges.write_text("other texts")
-    assert not (made(ranges) / "marked").exists()
+    for other in ({"keep": False}, {"samples": ranges}):
+        with pytest.raises(TrialError, match="took longer"):  # for it is made anew
+            made(**other)
 
 
 def test_a_grid_of_real_tokens(tiny_model: TinyModel) -> None:

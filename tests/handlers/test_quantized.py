@@ -95,7 +95,8 @@ def test_outputs_are_near_those_of_float32(
 @pytest.mark.parametrize("scheme", sorted(LINEARS))
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_text_is_generated_too(tiny_model: TinyModel, kind: str, scheme: str) -> None:
-    handler = load(tiny_model(kind, "text_generation"), quantization=scheme)
+    few = {"max_new_tokens": 6}
+    handler = load(tiny_model(kind, "text_generation"), quantization=scheme, generation=few)
 
     (answer,) = ask(handler, TEXTS["text_generation"][:1])
 
