@@ -123,10 +123,11 @@ def _repeat(
             waiting.learn(answer, chunk)
         sink.send(chunk)
 
-    waiting = forms.Repeated(v2_services.traces, model, form, tell, sink)
-    waiting.request = form.request(arrived.body, at, call, waiting)
-    if waiting.request is None:
+    bodies = form.cut(arrived.body, at)
+    if bodies is None:
         return None
+    waiting = forms.Repeated(v2_services.traces, model, form, tell, sink)
+    waiting.request = form.request(bodies, call, waiting)
     model.submit(waiting.request)
     return waiting
 

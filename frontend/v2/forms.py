@@ -48,14 +48,12 @@ class Form:
         self._headers = {name: text for name, text in request.headers.items() if name in own}
         self._answers: dict[str, tuple[bytes, dict[str, str]]] = {}
 
-    def request(self, body: Buffer, at: int, call: Call, sink: Sink) -> InferenceRequest | None:
-        """Returns the request for a body; None if it is not as long as the JSON part says.
+    def cut(self, body: Buffer, at: int) -> list[Buffer] | None:
+        """Returns the tensors' bytes in a body; None if it is not as long as the JSON part says.
 
         Args:
             body: The whole of it.
-            at: Where its tensors begin.
-            call: What surrounds it.
-            sink: Receives the answer.
+            at: Where the tensors begin.
         """
         if len(body) - at != self._total:
             return None
@@ -64,7 +62,17 @@ class Form:
         for size in self._sizes:
             bodies.append(view[at : at + size])
             at += size
-        headers = call.headers
+        return bodies
+
+    def request(self, bodies: list[Buffer], call: Call, sink: Sink) -> InferenceRequest:
+        """Returns the request for other bytes of the same tensors.
+
+        Args:
+            bodies: Of each tensor, as long as those of the first request.
+            call: What surrounds it.
+            sink: Receives the answer.
+        """
+        headers = call.headers.copy()
         for name in REQUEST_HEADERS:
             headers.pop(name, None)
         headers.update(self._headers)
@@ -148,15 +156,19 @@ def keep(plan: Plan, json: bytes, asked: Infer, request: InferenceRequest, total
         total: Bytes of its body.
     """
     behind = total - len(json)
-    if not _repeatable(asked) or sum(len(each.raw) for each in asked.inputs) != behind:
-        return
+    if repeatable(asked) and sum(len(each.raw) for each in asked.inputs) == behind:
+        remember(plan, json, Form(asked, request))
+
+
+def remember(plan: Plan, key: bytes, form: Form) -> None:
+    """Keeps a form with the plan of its model, until there are too many."""
     if len(plan.forms) >= _MOST_FORMS:
         plan.forms.clear()
-    plan.forms[json] = Form(asked, request)
+    plan.forms[key] = form
 
 
-def _repeatable(asked: Infer) -> bool:
-    """Tells whether all that a request says besides its tensors' bytes is in its JSON part."""
+def repeatable(asked: Infer) -> bool:
+    """Tells whether a request has a meaning that does not depend on the bytes of its tensors."""
     if not asked.parameters.keys() <= _HARMLESS:
         return False
     if any(each.datatype == "BYTES" for each in asked.inputs):

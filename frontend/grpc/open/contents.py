@@ -55,6 +55,23 @@ def take_raw(data: Buffer) -> tuple[Buffer, list[Buffer]]:
     return (bytes(rest), raws) if raws else (data, raws)
 
 
+def raw_fields(data: Buffer) -> list[tuple[int, int, int]]:
+    """Returns where each raw content's field begins, and where the content begins and ends.
+
+    Empty if there is none, or if anything comes after one that is none, or it is no message.
+    """
+    found: list[tuple[int, int, int]] = []
+    try:
+        for begin, content, end in _fields(data):
+            if data[begin : begin + 1] == _RAW_FIELD:
+                found.append((begin, content, end))
+            elif found:
+                return []
+    except (IndexError, ValueError):
+        return []
+    return found
+
+
 def _fields(data: Buffer) -> Iterator[tuple[int, int, int]]:
     """Yields where each field of a message begins, where its content does, and where it ends."""
     at, size = 0, len(data)
