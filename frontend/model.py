@@ -114,7 +114,7 @@ class Model:
             ServiceUnavailable: If no worker can serve it, or the queue is full.
             BadRequest: If its priority is none.
         """
-        if self.draining or not (self.pool.hopeful or self.scaler.wake()):
+        if self.draining or not (self.pool.hope or self.scaler.wake()):
             raise self._no_worker(request)
         if self.settings.use_job_ticket and not self._dispatcher.free:
             raise ServiceUnavailable(
@@ -224,7 +224,7 @@ class Model:
 
     def _changed(self) -> None:
         """With no worker left that can be hoped for, those who wait are told why."""
-        if not self.pool.hopeful and len(self.queue):
+        if not self.pool.hope and len(self.queue):
             self._refuse_waiting()
 
     # -- time ------------------------------------------------------------------------------------

@@ -132,6 +132,14 @@ class WorkerPool:
         """Workers that can serve or soon will, as far as is known."""
         return sum(s.state in (SlotState.READY, SlotState.STARTING) for s in self._slots)
 
+    @property
+    def hope(self) -> bool:
+        """Whether any worker can serve or soon will: asked for every request."""
+        for slot in self._slots:
+            if slot.state is SlotState.READY or slot.state is SlotState.STARTING:
+                return True
+        return False
+
     # -- scaling ---------------------------------------------------------------------------------
 
     def grow(self, count: int) -> list[Slot]:

@@ -160,7 +160,7 @@ def keep(plan: Plan, json: bytes, asked: Infer, request: InferenceRequest, total
         remember(plan, json, Form(asked, request))
 
 
-def remember(plan: Plan, key: bytes, form: Form) -> None:
+def remember(plan: Plan, key: bytes | tuple[int, bytes], form: Form) -> None:
     """Keeps a form with the plan of its model, until there are too many."""
     if len(plan.forms) >= _MOST_FORMS:
         plan.forms.clear()

@@ -22,13 +22,14 @@ class Plan:
         by_row: The built-in handler that takes one thing a request; empty if it takes tensors.
         signature: Its tensors, where they are known.
         counts_rows: Whether a request fills as much of a batch as its first dimension says.
-        forms: Of requests that came and may come again, by their JSON part.
+        forms: Of requests that came and may come again, by their JSON part, or by the length of
+            the message and what it has before the tensors.
     """
 
     by_row: str
     signature: Signature | None
     counts_rows: bool
-    forms: dict[bytes, Form] = field(default_factory=dict)
+    forms: dict[bytes | tuple[int, bytes], Form] = field(default_factory=dict)
 
 
 _plans: WeakKeyDictionary[Model, Plan] = WeakKeyDictionary()

@@ -106,6 +106,45 @@ def test_raw_tensors_come_back_as_they_were(client: Any, word: str) -> None:
     )
 
 
+@pytest.mark.parametrize("rows", [2, 3000])  # of 36 kB: parsed in another way than small ones
+@pytest.mark.parametrize("wanted", [(), ("y", "x"), ("x", "shapes", "y")])
+def test_messages_that_differ_in_their_bytes_alone(
+    client: Any, rows: int, wanted: tuple[str, ...]
+) -> None:
+    generator = np.random.default_rng(1)
+    outputs = [triton.InferRequestedOutput(name) for name in wanted] or None
+    for turn in range(4):
+        arrays = {name: generator.random((rows, 3)).astype(np.float32) for name in ("x", "y")}
+        inputs = [tensor(name, array) for name, array in arrays.items()]
+        answer = client.infer("tensors", inputs, outputs=outputs, request_id="n" if turn else "")
+        names = [each.name for each in answer.get_response().outputs]
+        assert list(wanted or ("x", "y", "shapes")) == names
+        assert all(np.array_equal(arrays[name], answer.as_numpy(name)) for name in arrays)
+        if "shapes" in names:
+            texts = [f"{name}[{rows}, 3]float32".encode() for name in arrays]
+            assert texts == list(answer.as_numpy("shapes"))
+
+
+def test_messages_that_are_alike_but_fail(client: Any, stub: Any) -> None:
+    fine, bad = np.ones((1, 2), np.float32), np.full((1, 2), -1, np.float32)
+    for values, right in ((fine, True), (bad, False), (fine, True), (bad, False), (fine, True)):
+        inputs = [tensor("A", values), tensor("B", fine)]
+        if right:
+            assert [[4, 4]] == client.infer("add", inputs).as_numpy("SUM").tolist()
+        else:
+            _, text = refusal(lambda given=inputs: client.infer("add", given))
+            assert "A may not be -1" in text
+    message = pb.ModelInferRequest(model_name="tensors", raw_input_contents=[bytes(8)])
+    message.inputs.add(name="x", datatype="INT32", shape=[2])
+    for content, right in ((bytes(8), True), (b"12345678", True), (bytes(4), False)):
+        message.raw_input_contents[0] = content
+        if right:
+            assert content == stub.ModelInfer(message, timeout=LIMIT_S).raw_output_contents[0]
+        else:
+            failed = failure(lambda: stub.ModelInfer(message, timeout=LIMIT_S))
+            assert failed[0] is Code.INVALID_ARGUMENT
+
+
 def test_texts_and_several_inputs(client: Any) -> None:
     texts = np.array([b"one", "zwölf".encode(), b"", bytes(300)], dtype=object)
     empty = np.zeros((0, 4), np.float32)

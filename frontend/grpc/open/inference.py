@@ -77,7 +77,7 @@ class OpenInferenceService:
     def _again(self, call: Call, known: Known, raws: list[Buffer]) -> bool:
         """Asks what was asked before of other tensors; false if the model has to look at it."""
         services, question = self._services, known.question
-        model = find_model(question, services)
+        model = services.registry.route(question.model, question.version)
         form = plan_of(model, services.config.default_service_handler).forms.get(known.key)
         if form is None:
             return False

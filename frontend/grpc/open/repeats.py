@@ -32,7 +32,7 @@ class Known:
     """
 
     question: Question
-    key: bytes
+    key: tuple[int, bytes]
     cuts: list[tuple[int, int]]
     frames: list[tuple[int, bytes]]
     answers: dict[str, list[_Piece]]
@@ -68,7 +68,7 @@ class Repeats:
 
     def __init__(self) -> None:
         self._begins: dict[int, int] = {}
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[tuple[int, bytes], Known] = {}
 
     def find(self, data: Buffer) -> tuple[Known, list[Buffer]] | None:
         """Returns what is known of a message, and its raw contents."""
@@ -76,7 +76,7 @@ class Repeats:
         begin = self._begins.get(size)
         if begin is None:
             return None
-        known = self._known.get(_key(size, data[:begin]))
+        known = self._known.get((size, bytes(data[:begin])))
         if known is None:
             return None
         for at, frame in known.frames:
@@ -101,7 +101,7 @@ class Repeats:
         if len(self._known) >= _MOST:
             self._known.clear()
             self._begins.clear()
-        key = _key(len(data), data[:begin])
+        key = len(data), bytes(data[:begin])
         plain = replace(question, asked=Infer([], asked.outputs, asked.parameters, asked.id))
         frames = [(at, bytes(data[at:start])) for at, start, _ in cuts]
         places = [(start, end) for _, start, end in cuts]
@@ -109,8 +109,3 @@ class Repeats:
         self._begins[len(data)] = begin
         remember(plan, key, Form(asked, request))
         return known
-
-
-def _key(size: int, before: Buffer) -> bytes:
-    """No JSON begins so."""
-    return b"\0%d %b" % (size, bytes(before))
