@@ -230,7 +230,7 @@ def _single(hint: Any, value: Any, place: str) -> Any:
         if hint is float and not isinstance(value, bool):
             return float(value)
     except (TypeError, ValueError):
-        pass
+        pass  # the error below says it, with the place
     raise ValidationError(f"{place}: expected {hint.__name__}, got {value!r:.60}")
 
 
