@@ -340,7 +340,19 @@ def test_a_model_whose_files_come_with_the_call(
     assert not [*(server.root / "tmp").glob("**/sent")]
 
 
-def test_the_modes_none_and_poll(tmp_path: Path) -> None:
+def test_the_mode_none(tmp_path: Path) -> None:
+    for server in running(tmp_path, properties="model_control_mode=none", models=None):
+        shutil.copytree(SERVICES / "triton" / "mixed", server.store / "mixed")
+        server.start()
+        assert _versions(server, "mixed") == ["1"]
+        for call in ("load", "unload"):
+            answer = server.ask("POST", f"/v2/repository/models/mixed/{call}", "{}")
+            assert answer.status == 503
+            assert "model_control_mode is none" in answer.json["error"]
+        assert _versions(server, "mixed") == ["1"]
+
+
+def test_the_mode_poll(tmp_path: Path) -> None:
     properties = "model_control_mode=poll\nrepository_poll_secs=1"
     for server in running(tmp_path, properties=properties, models=None):
         folder = server.store / "mixed"
