@@ -32,8 +32,8 @@ def test_a_file_of_requests_is_answered_line_by_line(
         command += ["--model-name", "tensors", "--input-data-path", str(asked), "--workers", "2"]
         command += ["--output-data-path", str(answered), *flags]
         run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert run.returncode == 0, run.stderr[-3000:]
 
-    assert run.returncode == 0, run.stderr[-3000:]
     found = [json.loads(line) for line in answered.read_text().splitlines()]
     sums = {answer["id"]: answer["outputs"][0]["data"] for answer in found}
     assert sums == {f"line {number}": [number, number * 2] for number in range(10)}
