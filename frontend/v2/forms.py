@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 LONGEST_BYTES = 2048
 """Of a JSON part that is kept."""
 _MOST_FORMS = 256
-_MOST_ANSWERS = 64
+MOST_ANSWERS = 64
+"""Kept of a form; a model answers in few shapes."""
 _HARMLESS = frozenset({"binary_data_output"})  # the others mean something for their request alone
 
 
@@ -90,24 +91,14 @@ class Form:
 
     def answer(self, chunk: Chunk) -> Chunk | None:
         """Returns the whole answer that a chunk is; None if nothing like it was learnt."""
-        if chunk.status != 200 or not chunk.last or chunk.failure is not None:
-            return None
-        known = self._answers.get(chunk.headers.get(LAYOUT, ""))
-        if known is None or len(chunk.headers) != 1:
-            return None
-        return Chunk(known[0], headers=known[1], tail=(chunk.body,))
+        known = self._answers.get(layout_of_all(chunk))
+        return None if known is None else Chunk(known[0], headers=known[1], tail=(chunk.body,))
 
     def learn(self, layout: str, answer: Answer, rendered: Chunk) -> None:
         """Keeps the JSON part of an answer, if the tensors behind it are as the model sent them."""
-        plain = answer.status == 200 and not answer.parameters and not answer.headers
-        if not plain or len(self._answers) >= _MOST_ANSWERS:
-            return
-        names = [name for name, *_ in read_layout(layout)]
-        if (
-            names
-            and names == [each.name for each in answer.outputs]
-            and len(rendered.tail) == len(names)
-        ):
+        count = len(answer.outputs)
+        all_are_binary = len(rendered.tail) == count > 0
+        if all_are_binary and is_as_sent(layout, answer) and len(self._answers) < MOST_ANSWERS:
             self._answers[layout] = bytes(rendered.body), dict(rendered.headers)
 
 
@@ -135,6 +126,19 @@ class Repeated(Asked):
         """Lets the form know what the last chunk became."""
         if self._layout:
             self._form.learn(self._layout, answer, rendered)
+
+
+def layout_of_all(chunk: Chunk) -> str:
+    """Returns the layout of a chunk that is a whole answer and says no more; else an empty text."""
+    plain = chunk.status == 200 and chunk.last and chunk.failure is None
+    return chunk.headers.get(LAYOUT, "") if plain and len(chunk.headers) == 1 else ""
+
+
+def is_as_sent(layout: str, answer: Answer) -> bool:
+    """Tells whether an answer has the model's tensors in its order, and says nothing besides."""
+    if answer.status != 200 or answer.parameters or answer.headers:
+        return False
+    return [name for name, *_ in read_layout(layout)] == [each.name for each in answer.outputs]
 
 
 def json_part(body: Buffer, length: str | None) -> bytes:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from marserve.archiver.tensor_marks import LAYOUT
 from marserve.frontend.grpc.open.contents import raw_fields
 from marserve.frontend.grpc.open.messages import Question
 from marserve.frontend.types import Chunk, InferenceRequest
 from marserve.frontend.v2.answers import read_layout
-from marserve.frontend.v2.forms import LONGEST_BYTES, Form, remember, repeatable
+from marserve.frontend.v2.forms import (
+    LONGEST_BYTES,
+    MOST_ANSWERS,
+    Form,
+    is_as_sent,
+    layout_of_all,
+    remember,
+    repeatable,
+)
 from marserve.frontend.v2.messages import Answer, Infer
 from marserve.frontend.v2.plans import Plan
 from marserve.worker.wire import Buffer
@@ -39,28 +46,23 @@ class Known:
 
     def answer(self, chunk: Chunk) -> list[Buffer] | None:
         """Returns the message for the whole answer that a chunk is; None if it is not known."""
-        if chunk.status != 200 or not chunk.last or chunk.failure is not None:
-            return None
-        pieces = self.answers.get(chunk.headers.get(LAYOUT, ""))
-        if pieces is None or len(chunk.headers) != 1:
+        pieces = self.answers.get(layout_of_all(chunk))
+        if pieces is None:
             return None
         view = memoryview(chunk.body)
         return [view[p[0] : p[1]] if isinstance(p, tuple) else p for p in pieces]
 
     def learn(self, layout: str, answer: Answer, pieces: list[Buffer]) -> None:
         """Keeps the message that an answer became, if its tensors are as the model sent them."""
-        tensors, more = read_layout(layout), [each.parameters for each in answer.outputs]
-        names = [each[0] for each in tensors]
-        if answer.status != 200 or answer.parameters or answer.headers or any(more):
-            return
-        if names != [each.name for each in answer.outputs] or len(self.answers) >= _MOST:
+        tensors = read_layout(layout)
+        if not is_as_sent(layout, answer) or len(self.answers) >= MOST_ANSWERS:
             return
         found: list[_Piece] = [bytes(pieces[0])]
         at = 0
         for index, (_, _, _, size, *_) in enumerate(tensors):
             found += (bytes(pieces[1 + 2 * index]), (at, at + size))
             at += size
-        self.answers[layout] = found + [bytes(each) for each in pieces[1 + 2 * len(names) :]]
+        self.answers[layout] = found + [bytes(each) for each in pieces[1 + 2 * len(tensors) :]]
 
 
 class Repeats:
@@ -93,10 +95,8 @@ class Repeats:
         asked = question.asked
         if not cuts or question.typed or not repeatable(asked):
             return None
-        begin = cuts[0][0]
-        if begin > LONGEST_BYTES or [e - s for _, s, e in cuts] != [
-            len(t.raw) for t in asked.inputs
-        ]:
+        begin, sizes = cuts[0][0], [end - start for _, start, end in cuts]
+        if begin > LONGEST_BYTES or sizes != [len(each.raw) for each in asked.inputs]:
             return None
         if len(self._known) >= _MOST:
             self._known.clear()
