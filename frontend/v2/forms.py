@@ -173,8 +173,8 @@ def remember(plan: Plan, key: bytes | tuple[int, bytes], form: Form) -> None:
 
 def repeatable(asked: Infer) -> bool:
     """Tells whether a request has a meaning that does not depend on the bytes of its tensors."""
-    if not asked.parameters.keys() <= _HARMLESS:
-        return False
+    if asked.id or not asked.parameters.keys() <= _HARMLESS:
+        return False  # whoever gives ids gives each its own: none would be like it
     if any(each.datatype == "BYTES" for each in asked.inputs):
         return False  # how many elements there are is in the bytes
     marks = {shared_memory.REGION, "classification"}
