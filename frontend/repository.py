@@ -152,6 +152,7 @@ class Repository:
             for archive in archives:
                 await self._store.release(archive, "")
             raise
+        self.failures.pop(name, None)
         self.settle_defaults()
 
     async def _load(self, name: str, config: dict[str, Any] | None, loading: set[str]) -> None:
