@@ -309,6 +309,19 @@ def test_a_model_that_is_loaded_anew_answers_all_the_while(
     assert np.all(add(triton, ONES, model_version="1").as_numpy("SUM") == 2)
 
 
+def test_a_model_whose_new_worker_fails_stays_as_it_was(
+    server: Running, triton: client.InferenceServerClient
+) -> None:
+    pids = server.worker_pids("add")
+    config = triton.get_model_config("add")
+    wrong = {**config, "parameters": {"offset": {"string_value": "no number"}}}
+    status, text = refusal(lambda: triton.load_model("add", config=json.dumps(wrong)))
+
+    assert (status, "no number" in text) == ("500", True)
+    assert pids == server.worker_pids("add")
+    assert np.all(add(triton, ONES, model_version="1").as_numpy("SUM") == 2)
+
+
 def test_a_model_whose_files_come_with_the_call(
     server: Running, triton: client.InferenceServerClient
 ) -> None:
