@@ -16,7 +16,7 @@ import pytest
 from tests.differential.exposition import families
 from tests.differential.features import HANDLERS
 from tests.differential.test_torchserve import aspects, without_ids
-from tests.differential.torchserve import TorchServe, shown, start, why_not
+from tests.differential.torchserve import TorchServe, shown, why_not
 from tests.e2e.running import Running, pack
 
 ARGUMENTS = ("--disable-token-auth", "--enable-model-api", "--models")
@@ -30,7 +30,7 @@ KIND = {"Content-Type": "application/json"}
 Pairs = dict[str, tuple[TorchServe, Running]]
 
 
-pytestmark = pytest.mark.timeout(400)  # a real TorchServe takes its time on a busy machine
+pytestmark = pytest.mark.timeout(900)  # a real TorchServe takes its time on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
         made[name] = theirs, ours
     try:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(start, (theirs for theirs, _ in made.values())))
+            list(pool.map(TorchServe.start, (theirs for theirs, _ in made.values())))
         for _, ours in made.values():
             ours.start()
         yield made

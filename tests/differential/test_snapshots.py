@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.differential.torchserve import TorchServe, start, why_not
+from tests.differential.torchserve import TorchServe, why_not
 from tests.e2e.running import Running, pack, running
 
 from marserve.frontend.properties import read_properties
 
-pytestmark = pytest.mark.timeout(600)  # a real TorchServe takes its time on a busy machine
+pytestmark = pytest.mark.timeout(900)  # a real TorchServe takes its time on a busy machine
 FLAGS = ("--disable-token-auth", "--enable-model-api")
 
 
@@ -67,7 +67,7 @@ def test_theirs_start_our_server_and_ours_is_like_it(theirs: TorchServe, ours: R
     for server in (theirs, ours):
         for name in ("a", "b"):
             pack(server.store, name, "echo")
-    start(theirs)
+    theirs.start()
     change(theirs)
     expected = in_force(theirs)
     snapshot = json.loads(last(theirs)["model_snapshot"])
@@ -90,6 +90,6 @@ def test_ours_start_torchserve(theirs: TorchServe, ours: Running) -> None:
     change(ours)
     expected = in_force(ours)
     theirs.properties += f"model_snapshot={last(ours)['model_snapshot']}\n"
-    start(theirs)
+    theirs.start()
 
     assert expected == in_force(theirs)

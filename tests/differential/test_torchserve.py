@@ -14,7 +14,7 @@ from tests.differential.cases import Case
 from tests.differential.exposition import families, labels, pieces, values
 from tests.differential.features import FEATURES, MODELS, OVERLAPPING
 from tests.differential.grpc_questions import QUESTIONS, Question, outcome
-from tests.differential.torchserve import TorchServe, shown, start, why_not
+from tests.differential.torchserve import TorchServe, shown, why_not
 from tests.e2e.grpc_clients import Clients
 from tests.e2e.running import Answer, Running, pack, running
 from tests.e2e.test_workflows import pack as pack_workflow
@@ -30,7 +30,7 @@ _TRANSPORT = {"connection", "content-length", "date", "server", "keep-alive", "x
 _OWN_WORLD = {"startTime", "memoryUsage", "pid", "gpuUsage", "id", "status"}
 
 
-pytestmark = pytest.mark.timeout(400)  # a real TorchServe takes its time on a busy machine
+pytestmark = pytest.mark.timeout(900)  # a real TorchServe takes its time on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorchSer
     for ours in running(root / "ours", properties=PROPERTIES, arguments=arguments, models=None):
         ours.store = root / "store"
         try:
-            start(theirs)
+            theirs.start()
             ours.start()
             yield theirs, ours
         finally:

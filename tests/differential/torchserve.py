@@ -15,11 +15,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 from tests.e2e.running import Answer, Running, free_port
 
 VERSION = "0.12.0"
-START_S = 240
+START_S = 500  # a minute on a machine with two cores of its own
 _INSTALL_S = 300
 
 
@@ -105,14 +104,6 @@ class TorchServe(Running):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
         return self.process.wait(limit_s)
-
-
-def start(server: TorchServe) -> None:
-    """Starts one; that it does not come up on a busy machine is no finding about us."""
-    try:
-        server.start()
-    except AssertionError as error:
-        pytest.skip(f"TorchServe has not loaded its models: {str(error)[:100]}")
 
 
 def shown(answer: Answer) -> str:
