@@ -22,6 +22,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.e2e.running import BIN, Running, running
+from tests.handlers.test_vision import BOXES, PIXELS
 
 pytestmark = pytest.mark.timeout(400)
 REGISTER_S = 150  # PyTorch takes its time on a busy machine
@@ -32,25 +33,8 @@ class Colours(torch.nn.Module):
     def forward(self, images):
         return images.mean(dim=(2, 3)) * 10
 """,
-    "object_detector": """
-import torch
-class Boxes(torch.nn.Module):
-    def forward(self, images):
-        return [
-            {
-                "boxes": torch.tensor([[0.0, 0.0, image.shape[2], image.shape[1]], [1, 1, 2, 2]]),
-                "labels": torch.tensor([1, 2]),
-                "scores": torch.tensor([0.75, 0.25]),
-            }
-            for image in images
-        ]
-""",
-    "image_segmenter": """
-import torch
-class Pixels(torch.nn.Module):
-    def forward(self, images):
-        return {"out": images * 10}
-""",
+    "object_detector": BOXES,
+    "image_segmenter": PIXELS,
     "text_classifier": """
 import torch
 class Bag(torch.nn.Module):
