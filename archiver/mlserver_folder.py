@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from marserve.archiver.digest import hash_lines
-from marserve.archiver.errors import ConfigError
 from marserve.archiver.foreign import Format
 from marserve.archiver.manifest import DEFAULT_VERSION, Manifest, ManifestModel
 from marserve.archiver.mlserver_huggingface import HUGGING_FACE, check_options, signature_of_task
@@ -70,15 +69,6 @@ def open_folder(folder: Path) -> Archive:
     )
     config = msgspec.structs.replace(config, warnings=warnings)
     return Archive(folder, manifest, config, _digest(folder), signature)
-
-
-def server_notices(store: Path) -> list[str]:
-    """Returns what the settings.json of a model store says in vain; empty if there is none."""
-    path = store / SERVER_FILE
-    try:
-        return list(read_server_settings(path).warnings) if path.is_file() else []
-    except ConfigError as error:
-        return [str(error)]
 
 
 def rank(archive: Archive) -> tuple[bool, bool, int, str]:

@@ -244,3 +244,12 @@ def _name_the_idle(reading: Reading, raw: Mapping[str, Any], given: Mapping[str,
         reading.warn("$.max_batch_size", "requests are joined only if max_batch_time is set too")
     elif seconds and size <= 1:
         reading.warn("$.max_batch_time", "has no effect without max_batch_size of 2 or more")
+
+
+def server_notices(store: Path) -> list[str]:
+    """Returns what the settings.json of a model store says in vain; empty if there is none."""
+    path = store / SERVER_FILE
+    try:
+        return list(read_server_settings(path).warnings) if path.is_file() else []
+    except ConfigError as error:
+        return [str(error)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import marserve
 from marserve.archiver.errors import ConfigError, MarserveError
 from marserve.archiver.options import CompatCommand
 from marserve.frontend import control
-from marserve.frontend.check_command import check
 from marserve.frontend.config import describe_config, load_config
-from marserve.frontend.export_command import export
 from marserve.frontend.flags import MANY, server_options
-from marserve.frontend.names import command as install_names_command
 
 _CONTRACT = "0.12.0"
-_COMMANDS = {"check": check, "export": export, "install-names": install_names_command}
+_COMMANDS = {  # module and name: a server that starts needs none of them
+    "check": ("marserve.frontend.check_command", "check"),
+    "export": ("marserve.frontend.export_command", "export"),
+    "install-names": ("marserve.frontend.names", "command"),
+}
 _ACTIONS = ("version", "start", "stop", "status", "print_config")
 
 
@@ -33,8 +35,9 @@ class _Serve(CompatCommand):
         words = args[0] if args else extra.pop("args", None)
         given = list(sys.argv[1:] if words is None else words)
         if given and given[0] in _COMMANDS:
-            name = f"serve {given[0]}"
-            return _COMMANDS[given[0]].main(given[1:], **{**extra, "prog_name": name})
+            module, name = _COMMANDS[given[0]]
+            command: click.Command = getattr(import_module(module), name)
+            return command.main(given[1:], **{**extra, "prog_name": f"serve {given[0]}"})
         return super().main(given, **extra)
 
 

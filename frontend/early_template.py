@@ -58,14 +58,44 @@ class EarlyTemplate:
         return template
 
 
-def early_template(
-    config: ServerConfig, store: ModelStore, registration: Registration, log: WorkerLog
-) -> EarlyTemplate | None:
-    """Starts a template for an archive whose workers will be wanted at once; else returns None."""
-    wanted = registration.initial_workers or config.default_workers_per_model
-    if config.number_of_gpu or not (wanted or registration.at_startup):
-        return None
-    path = store.locate(registration.url)
-    if path is None or path.suffix != ".mar":
-        return None
-    return EarlyTemplate(config, PythonEnvironment(config.python or sys.executable), path, log)
+class EarlyTemplates:
+    """Starts templates for archives whose workers will be wanted at once.
+
+    Args:
+        config: Of the server.
+        store: Where the archives are.
+        log: Receives what they print.
+    """
+
+    def __init__(self, config: ServerConfig, store: ModelStore, log: WorkerLog) -> None:
+        self._config = config
+        self._store = store
+        self._log = log
+        self._begun: dict[str, EarlyTemplate] = {}
+
+    def begin(self, registration: Registration) -> None:
+        """Starts the one of an archive that will be registered soon."""
+        template = self._start(registration)
+        if template is not None:
+            self._begun[registration.url] = template
+
+    def take(self, registration: Registration) -> EarlyTemplate | None:
+        """Returns the one of an archive, started if it was not; None if it would be of no use."""
+        return self._begun.pop(registration.url, None) or self._start(registration)
+
+    async def close(self) -> None:
+        """Ends those that nobody took."""
+        while self._begun:
+            _, template = self._begun.popitem()
+            await template.drop()
+
+    def _start(self, registration: Registration) -> EarlyTemplate | None:
+        config = self._config
+        wanted = registration.initial_workers or config.default_workers_per_model
+        if config.number_of_gpu or not (wanted or registration.at_startup):
+            return None
+        path = self._store.locate(registration.url)
+        if path is None or path.suffix != ".mar":
+            return None
+        python = PythonEnvironment(config.python or sys.executable)
+        return EarlyTemplate(config, python, path, self._log)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from marserve.frontend.asked import Asked
 from marserve.frontend.building import Builder
-from marserve.frontend.early_template import EarlyTemplate, early_template
+from marserve.frontend.claims import Claims
+from marserve.frontend.early_template import EarlyTemplate, EarlyTemplates
 from marserve.frontend.errors import (
     BadRequest,
     Conflict,
@@ -45,23 +46,30 @@ class Registry:
         store: Finds and unpacks archives.
         telemetry: Receives counts and times.
         log: Receives what workers print.
+        early: Templates that were started ahead.
     """
 
     def __init__(
-        self, config: ServerConfig, store: ModelStore, telemetry: Telemetry, log: WorkerLog
+        self,
+        config: ServerConfig,
+        store: ModelStore,
+        telemetry: Telemetry,
+        log: WorkerLog,
+        early: EarlyTemplates,
     ) -> None:
         self._config = config
         self._store = store
         self._telemetry = telemetry
-        self._log = log
+        self._early = early
         self._names: dict[str, Versions] = {}
-        self._claims: set[tuple[str, str]] = set()
+        self._claims = Claims()
         self.strict = config.compat == "strict"
         self.repository = Repository(self, config, store)
         self._asked = Asked(self, store)
         self._builder = Builder(self, config, telemetry, log, self._asked)
         self.snapshots = SnapshotWriter(config, lambda: self._names)
         self.draining = False
+        self.starting = False  # set while the models named at start are loaded
         self._services: Services | None = None
 
     def serve(self, services: Services) -> None:
@@ -102,10 +110,18 @@ class Registry:
         """Returns the version that a request for inference goes to.
 
         Like ``resolve``, but where no version is named, the traffic rules have their say.
+
+        Raises:
+            ModelNotFound: If there is no model of that name.
+            ServiceUnavailable: If there may be one soon, or is none because the server stops.
+            VersionNotFound: If it has no such version.
         """
         versions = self._names.get(name)
         if versions is not None and versions.split is not None and version is None:
             return versions.route(versions.split)
+        if versions is None and self.starting:
+            text = f"Model {name} is not here yet: the server is still loading its models."
+            raise ServiceUnavailable(text, retry_after_s=1)
         return self.resolve(name, version)
 
     def default_models(self) -> list[Model]:
@@ -133,7 +149,8 @@ class Registry:
 
     def ready(self) -> bool:
         """Tells whether every model that wants workers has one that serves, or only sleeps."""
-        return not self.draining and all(m.scaler.servable for m in self.default_models())
+        unfit = self.draining or self.starting
+        return not unfit and all(m.scaler.servable for m in self.default_models())
 
     # -- changes ---------------------------------------------------------------------------------
 
@@ -147,7 +164,7 @@ class Registry:
             Conflict: If that version is registered already.
             InternalError: If the workers cannot be started; the model is not registered then.
         """
-        early = early_template(self._config, self._store, registration, self._log)
+        early = self._early.take(registration)
         try:
             model = await self._unpack(registration, early)
         except BaseException:
@@ -293,13 +310,6 @@ class Registry:
     def _all(self) -> list[Model]:
         return [m for v in self._names.values() for m in v.models.values()]
 
-    def _claim(self, name: str, version: str, anew: bool) -> None:
-        """Two calls for one version at a time: only the first may go on."""
-        versions = None if anew else self._names.get(name)
-        if (name, version) in self._claims or (versions and version in versions.models):
-            raise Conflict(f"Model version {version} is already registered for model {name}")
-        self._claims.add((name, version))
-
     async def _unpack(
         self, registration: Registration, early: EarlyTemplate | None, *, anew: bool = False
     ) -> Model:
@@ -307,33 +317,27 @@ class Registry:
         archive = registration.archive or await self._store.fetch(
             registration.url, reuse=registration.at_startup
         )
-        claim: tuple[str, str] | None = None
         try:
             name, version = identity(registration, archive)
-            self._claim(name, version, anew)
-            claim = (name, version)
-            return await self._builder.build(name, version, registration, archive, early)
+            versions = None if anew else self._names.get(name)
+            with self._claims.hold(name, version, versions):
+                return await self._builder.build(name, version, registration, archive, early)
         except BaseException:
             await self._store.release(archive, registration.url)
             raise
-        finally:
-            if claim is not None:
-                self._claims.discard(claim)
 
     async def _start(self, model: Model, registration: Registration) -> Registered:
         wanted = model.settings.min_workers
         await model.scale(wanted, model.settings.max_workers)
-        if not wanted:
-            return Registered(model, 0, True)
-        if not registration.synchronous and not registration.at_startup:
+        if wanted and not registration.synchronous and not registration.at_startup:
             return Registered(model, wanted, False)
-        ready = await model.pool.settled(wanted)
+        ready = not wanted or await model.pool.settled(wanted)
         if ready or registration.at_startup:
             return Registered(model, wanted, ready)
         cause = model.pool.last_error
         await self._forget(model)
-        text = f"Failed to start workers for model {model.name} version: {model.version}"
         kind = OutOfResources if cause is not None and cause.memory else InternalError
+        text = f"Failed to start workers for model {model.name} version: {model.version}"
         raise kind(f"{text}. Cause: {cause}" if cause is not None else text)
 
     async def _forget(self, model: Model) -> None:

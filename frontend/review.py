@@ -11,8 +11,7 @@ from marserve.archiver.errors import ConfigError, MarserveError
 from marserve.archiver.findings import Finding, from_messages
 from marserve.archiver.foreign import format_of, served_below
 from marserve.archiver.manifest import MANIFEST_PATH
-from marserve.archiver.mlserver_folder import server_notices
-from marserve.archiver.mlserver_settings import SERVER_FILE
+from marserve.archiver.mlserver_settings import SERVER_FILE, server_notices
 from marserve.archiver.model_config import load_model_config
 from marserve.archiver.model_file import is_model_file, model_file_problem
 from marserve.archiver.review import Reviewed, review_archive, review_code

@@ -12,9 +12,9 @@ from marserve.archiver.findings import Finding
 from marserve.frontend.config import interpolate, load_config
 from marserve.frontend.config_keys import KEYS, ServerConfig
 from marserve.frontend.config_kinds import Mismatch
-from marserve.frontend.download import is_url
 from marserve.frontend.properties import Property, read_properties
 from marserve.frontend.snapshots import is_snapshot
+from marserve.frontend.urls import is_url
 
 _OTHER_DEFAULTS = {
     "metrics_mode": "metrics are served on the metrics address; TorchServe's default is the log",

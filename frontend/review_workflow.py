@@ -14,7 +14,7 @@ from marserve.archiver.plain_file import MAX_BYTES
 from marserve.archiver.review import review_code
 from marserve.archiver.workflow import Node
 from marserve.archiver.workflow_archive import unpack_workflow
-from marserve.frontend.download import is_url
+from marserve.frontend.urls import is_url
 
 _AGAIN = "pack it again with archive-workflow"
 

@@ -21,22 +21,20 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import marserve
-from marserve.frontend.api.app import Services, build_apps
-from marserve.frontend.auth import TokenAuth
 from marserve.frontend.config import ServerConfig
+from marserve.frontend.early_template import EarlyTemplates
 from marserve.frontend.gpus import count_gpus
 from marserve.frontend.logs import Logs, configure_logging
-from marserve.frontend.metrics import Telemetry
 from marserve.frontend.pidfile import PidFile
-from marserve.frontend.registry import Registry
-from marserve.frontend.sites import Sites
-from marserve.frontend.startup_models import load_startup_models
+from marserve.frontend.startup_models import load_startup_models, wanted_models
 from marserve.frontend.store import ModelStore
-from marserve.frontend.system import SystemMetrics
-from marserve.frontend.workflows.registry import Workflows
 
 if TYPE_CHECKING:
+    from marserve.frontend.api.exchange import Services
+    from marserve.frontend.assembly import Parts
     from marserve.frontend.grpc.server import GrpcServers
+    from marserve.frontend.registry import Registry
+    from marserve.frontend.workflows.registry import Workflows
 
 _log = logging.getLogger(__name__)
 
@@ -83,33 +81,20 @@ class Server:
         _log.info("marserve %s, model store %s", marserve.__version__, config.model_store)
         for notice in config.notices:
             _log.warning("%s", notice)
-        auth = TokenAuth(config, self._directory)
-        self._closes(auth.close)
-        telemetry = Telemetry(config)
-        self._closes(telemetry.close)
         store = ModelStore(config)
         self._closes(store.close)
-        registry = Registry(config, store, telemetry, logs.worker)
-        self._registry = registry
-        self._at_once.append(_kill_children)
-        archives = ModelStore(config, config.workflow_store or config.model_store)
-        self._closes(archives.close)
-        workflows = self._workflows = Workflows(registry, archives, config.max_response_size)
-        services = Services(config, registry, telemetry, auth, logs.access, workflows)
-        registry.serve(services)
-        sites = Sites(config, build_apps(services))
-        self._stack.push_async_callback(sites.close)
-        self._stack.push_async_callback(self._close_grpc)
-        # Before the connections: whose request a worker leaves undone still gets its error.
-        self._stack.push_async_callback(_end_workers, registry)
-        self._at_once.append(sites.remove_sockets)
-        await sites.bind()
-        if not config.disable_system_metrics:
-            system = SystemMetrics(telemetry, config.metric_time_interval)
-            self._stack.push_async_callback(system.close)
-            system.start()
-        loading = load_startup_models(config, store, registry)
-        await self._unless_stopped(_together(self._open_grpc(services), loading))
+        wanted = list(wanted_models(config, store))
+        early = EarlyTemplates(config, store, logs.worker)
+        self._stack.push_async_callback(early.close)
+        if wanted:
+            early.begin(wanted[0].registration)  # it imports while this process imports, too
+        assembly = await asyncio.to_thread(import_module, "marserve.frontend.assembly")
+        parts: Parts = assembly.assemble(config, self._directory, logs, store, early, self._closes)
+        parts.registry.starting = True
+        await self._open_http(parts)
+        registry, workflows = parts.registry, parts.workflows
+        loading = load_startup_models(config, wanted, registry)
+        await self._unless_stopped(_together(self._open_grpc(parts.services), loading))
         if not self._stop.is_set():
             entries = getattr(config.model_snapshot, "workflows", ())
             await self._unless_stopped(workflows.restore(entries))
@@ -167,6 +152,20 @@ class Server:
         if self._grpc is not None:
             addresses += [config.grpc_address("inference"), config.grpc_address("management")]
         return list(dict.fromkeys(str(address) for address in addresses))
+
+    async def _open_http(self, parts: Parts) -> None:
+        """Listens, and notes how all is closed."""
+        self._registry, self._workflows = parts.registry, parts.workflows
+        self._at_once.append(_kill_children)
+        self._stack.push_async_callback(parts.sites.close)
+        self._stack.push_async_callback(self._close_grpc)
+        # Before the connections: whose request a worker leaves undone still gets its error.
+        self._stack.push_async_callback(_end_workers, parts.registry)
+        self._at_once.append(parts.sites.remove_sockets)
+        await parts.sites.bind()
+        if parts.system is not None:
+            self._stack.push_async_callback(parts.system.close)
+            parts.system.start()
 
     async def _open_grpc(self, services: Services) -> None:
         """Imports grpc only now, and aside: HTTP answers meanwhile, and models load."""

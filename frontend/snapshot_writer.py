@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marserve.frontend.download import is_url
 from marserve.frontend.snapshots import Kind, describe_models, settings_text, write_snapshot
+from marserve.frontend.urls import is_url
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from marserve.frontend.config_keys import KEYS
-from marserve.frontend.download import is_url
 from marserve.frontend.properties import format_properties
+from marserve.frontend.urls import is_url
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig

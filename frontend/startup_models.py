@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from marserve.archiver.errors import MarserveError
-from marserve.archiver.mlserver_folder import server_notices
+from marserve.archiver.mlserver_settings import server_notices
 from marserve.frontend.config_kinds import LoadItem
 from marserve.frontend.model_defaults import ModelDefaults
 from marserve.frontend.registration import Registration
-from marserve.frontend.registry import Registry
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
     from marserve.frontend.model import Model
+    from marserve.frontend.registry import Registry
     from marserve.frontend.store import ModelStore
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """A model to load; from a snapshot, also its version and what else that says of it."""
 
     registration: Registration
@@ -34,19 +34,26 @@ class _Wanted:
     defaults: ModelDefaults | None = None
 
 
-async def load_startup_models(config: ServerConfig, store: ModelStore, registry: Registry) -> None:
-    """Registers all models named at start; what fails is a warning, the rest goes on."""
-    wanted = list(_wanted(config, store))
+async def load_startup_models(
+    config: ServerConfig, wanted: Sequence[Wanted], registry: Registry
+) -> None:
+    """Registers all models named at start; what fails is a warning, the rest goes on.
+
+    The registry is no longer ``starting`` then.
+    """
     for line in server_notices(Path(config.model_store)) if wanted and config.model_store else ():
         _log.warning("%s", line)
     # Unpacking and loading keep a core busy each: more at a time would only make all of them late.
     turns = asyncio.Semaphore(max(2, os.cpu_count() or 1))
 
-    async def load(item: _Wanted) -> Model | None:
+    async def load(item: Wanted) -> Model | None:
         async with turns:
             return await _load(item, registry)
 
-    loaded = await asyncio.gather(*(load(item) for item in wanted))
+    try:
+        loaded = await asyncio.gather(*(load(item) for item in wanted))
+    finally:
+        registry.starting = False
     registry.repository.settle_defaults()
     registry.repository.start_polling()
     restored = [
@@ -57,7 +64,7 @@ async def load_startup_models(config: ServerConfig, store: ModelStore, registry:
     _restore_routing(restored, registry)
 
 
-def _wanted(config: ServerConfig, store: ModelStore) -> Iterator[_Wanted]:
+def wanted_models(config: ServerConfig, store: ModelStore) -> Iterator[Wanted]:
     """The models of a snapshot; beside it only what was never served when it was written."""
     snapshot = config.model_snapshot
     known: set[str] = set()
@@ -66,7 +73,7 @@ def _wanted(config: ServerConfig, store: ModelStore) -> Iterator[_Wanted]:
             url = defaults.url or defaults.mar_name
             if url is not None:
                 known.add(url)
-                yield _Wanted(_restoration(name, url, defaults), version, defaults)
+                yield Wanted(_restoration(name, url, defaults), version, defaults)
     if snapshot and not config.restored_models:
         return  # named in a file by hand: it stands for load_models
     known |= getattr(snapshot, "unregistered", frozenset())
@@ -78,7 +85,7 @@ def _wanted(config: ServerConfig, store: ModelStore) -> Iterator[_Wanted]:
         names = store.available() if everything else store.versions_at(item.url)
         for url in names:
             if url not in known:
-                yield _Wanted(Registration(url, model_name=item.name, at_startup=True))
+                yield Wanted(Registration(url, model_name=item.name, at_startup=True))
 
 
 def _restoration(name: str, url: str, defaults: ModelDefaults) -> Registration:
@@ -116,7 +123,7 @@ def _restore_routing(restored: Sequence[tuple[Model, ModelDefaults]], registry: 
             _log.warning("the traffic rules of %s are not restored: %s", name, error)
 
 
-async def _load(item: _Wanted, registry: Registry) -> Model | None:
+async def _load(item: Wanted, registry: Registry) -> Model | None:
     """Returns the model, also one whose workers cannot load yet; None if it cannot be served."""
     wanted = item.registration
     what = f"{wanted.model_name}={wanted.url}" if wanted.model_name else wanted.url

@@ -21,10 +21,11 @@ from marserve.archiver.errors import ArchiveError, ConfigError
 from marserve.archiver.foreign import format_of, served_below
 from marserve.archiver.model_file import is_model_file, open_model_file
 from marserve.archiver.unpack import Archive, open_directory, unpack
-from marserve.frontend.download import Remote, download, is_url, parse_url, sweep_parts
 from marserve.frontend.errors import InvalidModel, ModelNotFound
+from marserve.frontend.partial import sweep_parts
 from marserve.frontend.scratch import ScratchDirectory
 from marserve.frontend.uploads import write_model
+from marserve.frontend.urls import Remote, is_url, parse_url
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
@@ -89,6 +90,9 @@ class ModelStore:
             return kept
         if is_url(url):
             remote = parse_url(url, self._allowed)
+            # Imported now: its HTTP client takes long to import, and most servers never download.
+            from marserve.frontend.download import download
+
             return await download(remote, self._root, self._allowed)
         return await asyncio.to_thread(self._find, url)
 

@@ -32,6 +32,7 @@ from marserve.worker.imports import preload_zip
 def run(control: socket.socket) -> int:
     """Serves the server's wishes until it closes the socket; returns the exit status."""
     _title("marserve.template")
+    gc.disable()  # it would walk all that is imported, again and again, and find nothing to free
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # the server says when it is over
     wake, waker = os.pipe()
@@ -72,8 +73,7 @@ def _preload(message: Preload) -> str:
         return "its handler uses the device while it is imported"
     if threading.active_count() > 1:
         return "its handler starts threads while it is imported"
-    gc.collect()
-    gc.freeze()  # the collector would write into every shared page
+    gc.freeze()  # the workers' collectors would write into every shared page
     return ""
 
 
@@ -91,6 +91,7 @@ def _fork(control: socket.socket, order: Fork, fds: list[int], own: tuple[int, i
         for fd in own:
             os.close(fd)
         os.environ.update(order.environment)
+        gc.enable()
         status = _work(order.name, fds)
     finally:
         sys.stdout.flush()

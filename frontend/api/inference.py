@@ -100,12 +100,14 @@ async def live(exchange: Exchange) -> web.StreamResponse:
 
 
 async def ready(exchange: Exchange) -> web.StreamResponse:
-    """Readiness: not draining, and every model that wants workers has a live one."""
+    """Readiness: not loading or draining, and every model that wants workers has a live one."""
     registry = exchange.services.registry
     fit = registry.ready()
     body: dict[str, object] = {"ready": fit}
     if registry.draining:
         body["draining"] = True
+    if registry.starting:
+        body["loading"] = True
     models = registry.default_models()
     lacking = [model.name for model in models if not model.scaler.servable]
     if lacking and exchange.has_key("inference", "management"):

@@ -10,7 +10,7 @@ import pytest
 
 from marserve.archiver.errors import ConfigError
 from marserve.archiver.foreign import served_below
-from marserve.archiver.mlserver_folder import server_notices
+from marserve.archiver.mlserver_settings import server_notices
 from marserve.archiver.unpack import Archive, open_directory
 
 HUGGING_FACE = "mlserver_huggingface.HuggingFaceRuntime"

@@ -97,6 +97,12 @@ class Running:
         return pack(self.store, name, service, config, version)
 
     def start(self) -> Running:
+        self.launch()
+        self.wait_for("Model server started.")
+        return self
+
+    def launch(self) -> None:
+        """Starts the process, and does not wait for it."""
         lines = [f"{k}_address=http://127.0.0.1:{p}" for k, p in self.ports.items()]
         lines += [f"grpc_{k}_port={p}" for k, p in self.grpc_ports.items()]
         (self.root / "config.properties").write_text("\n".join([*lines, self.properties, ""]))
@@ -110,8 +116,6 @@ class Running:
             self.process = subprocess.Popen(
                 command, cwd=self.root, env=env | self.environment, stdout=console, stderr=console
             )
-        self.wait_for("Model server started.")
-        return self
 
     @property
     def console(self) -> str:

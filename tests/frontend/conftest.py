@@ -13,6 +13,7 @@ from tests.frontend.http_server import Server, Start, write_model
 from marserve.frontend.api.app import RUNNER_OPTIONS, Services, build_apps
 from marserve.frontend.auth import TokenAuth
 from marserve.frontend.config import ServerConfig
+from marserve.frontend.early_template import EarlyTemplates
 from marserve.frontend.line_writer import LineWriter
 from marserve.frontend.logs import AccessLog, WorkerLog
 from marserve.frontend.metrics import Telemetry
@@ -42,7 +43,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             stack.callback(writer.close)
             telemetry, models = Telemetry(config), ModelStore(config)
             stack.callback(models.close)
-            registry = Registry(config, models, telemetry, WorkerLog())
+            log_of_workers = WorkerLog()
+            early = EarlyTemplates(config, models, log_of_workers)
+            registry = Registry(config, models, telemetry, log_of_workers, early)
             stack.push_async_callback(registry.close)
             auth = TokenAuth(config, tmp_path)
             workflows = Workflows(registry, models, config.max_response_size)

@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marserve.frontend.config import ServerConfig
-from marserve.frontend.download import parse_url
 from marserve.frontend.errors import DownloadFailed, InternalError, InvalidModel, ModelNotFound
 from marserve.frontend.scratch import ScratchDirectory
 from marserve.frontend.store import ModelStore
+from marserve.frontend.urls import parse_url
 
 MANIFEST = json.dumps(
     {"runtime": "python", "model": {"modelName": "m", "handler": "h.py", "modelVersion": "1.0"}}
