@@ -11,7 +11,7 @@ whole round waited for another batch: they are counted apart.
 
 from __future__ import annotations
 
-import selectors
+import select
 import socket
 import statistics
 import sys
@@ -45,23 +45,22 @@ class Answer:
 
 def ask_together(sockets: list[socket.socket], request: bytes) -> list[Answer]:
     """Sends a request on every socket, and notes when each answer is there; reads them later."""
-    selector, began = selectors.DefaultSelector(), list[float]()
-    for number, each in enumerate(sockets):
-        selector.register(each, selectors.EVENT_READ, number)
-        began.append(time.perf_counter())
-        each.sendall(request)
-    came = [0.0] * len(sockets)
-    heads = [b""] * len(sockets)
-    left = len(sockets)
-    while left:
-        ready = selector.select()
-        now = time.perf_counter()
-        for key, _ in ready:
-            came[key.data] = now
-            heads[key.data] = sockets[key.data].recv(1 << 16)
-            selector.unregister(sockets[key.data])
-            left -= 1
-    selector.close()
+    by_fd = {each.fileno(): index for index, each in enumerate(sockets)}
+    began, came = [0.0] * len(sockets), [0.0] * len(sockets)
+    with select.epoll() as poll:
+        for fd in by_fd:  # each tells once, so that what is noted is not read meanwhile
+            poll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
+        for index, each in enumerate(sockets):
+            began[index] = time.perf_counter()
+            each.sendall(request)
+        left = len(sockets)
+        while left:
+            ready = poll.poll()
+            now = time.perf_counter()
+            left -= len(ready)
+            for fd, _ in ready:
+                came[by_fd[fd]] = now
+    heads = [each.recv(1 << 16) for each in sockets]
     return [
         _answer((end - begin) * 1e3, head)
         for begin, end, head in zip(began, came, heads, strict=True)

@@ -45,7 +45,7 @@ class WorkerOwner(Protocol):
         """A batch is being sent; while the worker was free, its first request waited so long."""
 
     def stages_done(self, spans: list[tuple[int, float]]) -> None:
-        """The handler's stages were called, the answers of which come now: number, seconds."""
+        """The handler's stages were called, for the answers just given: number, seconds."""
 
     def batch_done(self, requests: list[InferenceRequest], took_s: float, handler_s: float) -> None:
         """All requests of a batch are answered, so long after it was sent or could begin."""
@@ -233,9 +233,9 @@ class Worker(asyncio.BufferedProtocol):
         for message, body in self._decoder.commit(nbytes):
             if isinstance(message, wire.Replies):
                 self._handler_s = message.took_s
+                self._replies(message.replies, body)
                 if message.spans:
                     self._owner.stages_done(message.spans)
-                self._replies(message.replies, body)
             elif isinstance(message, wire.Metrics):
                 self._owner.record(message.samples)
             elif isinstance(message, wire.Loaded):

@@ -19,6 +19,7 @@ from marserve.handlers.context import Context, RequestProcessor
 from marserve.handlers.errors import RequestError
 from marserve.handlers.inputs import decode_value
 from marserve.handlers.tensors import TensorAnswer, encode_outputs
+from marserve.worker import indented_json
 from marserve.worker.loader import Handle
 from marserve.worker.redaction import plain, without_paths
 from marserve.worker.stages import ENCODE, Spans
@@ -242,7 +243,7 @@ def encode_result(result: Any) -> Buffer:
         stream = io.BytesIO()
         torch.save(result, stream)
         return stream.getvalue()
-    return json.dumps(result, indent=2).encode()
+    return indented_json.dumps(result).encode()
 
 
 def out_of_memory(error: BaseException) -> bool:
