@@ -230,6 +230,7 @@ class Worker(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop when ``nbytes`` were read."""
+        reported: list[wire.Sample] = []
         for message, body in self._decoder.commit(nbytes):
             if isinstance(message, wire.Replies):
                 self._handler_s = message.took_s
@@ -237,13 +238,15 @@ class Worker(asyncio.BufferedProtocol):
                 if message.spans:
                     self._owner.stages_done(message.spans)
             elif isinstance(message, wire.Metrics):
-                self._owner.record(message.samples)
+                reported += message.samples  # counted once the callers have their answers
             elif isinstance(message, wire.Loaded):
                 self.follows = message.follows
                 self._settle(None)
             elif isinstance(message, wire.LoadFailed):
                 text = f"{message.type}: {message.message}"
                 self._settle(LoadError(text, message.memory, message.traceback))
+        if reported:
+            self._owner.record(reported)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop when the process has closed its end, which it does by ending."""
