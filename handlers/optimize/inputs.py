@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -99,15 +101,20 @@ class _Texts:
             return [self._row(cell.tokens) for _ in range(cell.rows)]
         if len(self._real) >= _FEWEST_REAL_ROWS:
             return [self._real[at % len(self._real)] for at in range(cell.rows)]
-        return [self._row(self._length()) for _ in range(cell.rows)]
+        return [self._row(tokens) for tokens in self._lengths(cell.rows)]
 
     def _row(self, tokens: int) -> list[int]:
         inner = itertools.islice(self._inner, max(tokens - 2, 0))
         return [self._ends[0], *inner, self._ends[1]][:tokens]
 
-    def _length(self) -> int:
-        drawn = round(self._random.lognormvariate(_LOG_MEDIAN, _LOG_SPREAD))
-        return max(min(drawn, _LONGEST, self._longest), min(4, self._longest))
+    def _lengths(self, rows: int) -> list[int]:
+        """Lengths at even steps through their distribution: drawn ones would depend on luck."""
+        spread = NormalDist(_LOG_MEDIAN, _LOG_SPREAD)
+        shares = ((row + 0.5) / rows for row in range(rows))
+        longest = min(_LONGEST, self._longest)
+        lengths = [min(round(math.exp(spread.inv_cdf(share))), longest) for share in shares]
+        self._random.shuffle(lengths)
+        return [max(tokens, min(4, self._longest)) for tokens in lengths]
 
     def _synthetic_batches(self) -> list[Inputs]:
         special = {*self._tokenizer.all_special_ids}
@@ -115,8 +122,8 @@ class _Texts:
         first = _first_id(self._tokenizer, ("cls_token_id", "bos_token_id"), words)
         last = _first_id(self._tokenizer, ("sep_token_id", "eos_token_id"), words)
         rows = [
-            [first, *self._random.choices(words, k=max(self._length() - 2, 1)), last]
-            for _ in range(_SYNTHETIC_ROWS)
+            [first, *self._random.choices(words, k=max(tokens - 2, 1)), last]
+            for tokens in self._lengths(_SYNTHETIC_ROWS)
         ]
         return [self._pad(part) for part in _parts(rows)]
 
