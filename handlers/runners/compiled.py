@@ -2,7 +2,7 @@
 
 One graph for a single row and one for several, of any length, are all that a model of whole texts
 needs: both are compiled when the model loads, and no request waits. What was compiled is kept in a
-directory, so that the next start has less to do.
+directory, the graphs as well as their code, so that the next start has little to do.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,8 +21,10 @@ from marserve.handlers.loading import compile_module
 from marserve.handlers.runners.base import INPUT_NAMES, Outputs, RunnerOptions, probe
 from marserve.handlers.runners.decoding import exercise
 from marserve.handlers.runners.eager import EagerRunner, load_eager_module
+from marserve.handlers.runners.kept_graphs import SUFFIX, KeptGraphs, key_of
 
 _WARM_UP_SHAPES = ((1, 8), (1, 16), (3, 24))  # a batch of one is compiled for itself
+_PLAIN = {"backend": "inductor"}
 _GRAPHS = 32  # generation needs about ten; past the limit PyTorch would run eagerly, with a warning
 
 _log = logging.getLogger(__name__)
@@ -38,6 +41,7 @@ class CompiledRunner(EagerRunner):
         known: Names of the inputs that the task has to offer.
         in_background: Whether ``warm_up`` returns at once; the model runs eagerly until it is
             compiled.
+        cache: Where graphs are kept, or None.
     """
 
     def __init__(
@@ -48,11 +52,14 @@ class CompiledRunner(EagerRunner):
         decodes: bool = False,
         known: tuple[str, ...] = INPUT_NAMES,
         in_background: bool = False,
+        cache: Path | None = None,
     ) -> None:
-        self._compiled = compile_module(module, {"dynamic": True, **options})
+        self._compiled: Any = compile_module(module, {"dynamic": True, **options})
         forward = module if in_background else self._compiled
         super().__init__(module, output_names, forward, decodes, known)
         self._in_background = in_background
+        can_keep = self.device.type == "cpu" and not decodes and options in ({}, _PLAIN)
+        self._cache = cache if can_keep else None
         self._known = known
         self.compiling: threading.Thread | None = None
 
@@ -71,28 +78,31 @@ class CompiledRunner(EagerRunner):
             HandlerLoadError: If the model cannot be compiled here.
         """
         if not self._in_background:
-            self._compile(self)
+            self._compile()
+            self._forward = self._compiled
             return
-        compiled = EagerRunner(
-            self._module, self._output_names, self._compiled, self._decodes, self._known
-        )
         threads = torch.get_num_threads()
         self.compiling = threading.Thread(
-            target=self._compile_later, args=(compiled, threads), name="compile", daemon=True
+            target=self._compile_later, args=(threads,), name="compile", daemon=True
         )
         self.compiling.start()
 
-    def _compile_later(self, runner: EagerRunner, threads: int) -> None:
+    def _compile_later(self, threads: int) -> None:
         torch.set_num_threads(threads)  # a thread has its own number, which graphs depend on
         try:
-            self._compile(runner)
+            self._compile()
         except HandlerLoadError as error:
             _log.error("%s; it keeps running eagerly", error)
             return
         self._forward = self._compiled
         _log.warning("pt2.compile: the model is compiled now; until here it ran eagerly")
 
-    def _compile(self, runner: EagerRunner) -> None:
+    def _compile(self) -> None:
+        if self._cache is not None:
+            self._keep(self._cache / f"{key_of(self._module, self._output_names)}{SUFFIX}")
+        runner = EagerRunner(
+            self._module, self._output_names, self._compiled, self._decodes, self._known
+        )
         try:
             if self._decodes:
                 exercise(runner.decoder, lambda rows, tokens: probe(rows, tokens, runner))
@@ -106,6 +116,40 @@ class CompiledRunner(EagerRunner):
                 " it eagerly"
             ) from error
 
+    def _keep(self, path: Path) -> None:
+        """Takes the graphs that an earlier start kept, or compiles some that can be kept."""
+        graphs = KeptGraphs(self._module, self._output_names)
+        try:
+            if not _restored(graphs, path):
+                graphs.compile([probe(*shape, self) for shape in _WARM_UP_SHAPES[1:]])
+                graphs.save(path)
+        except Exception as error:  # a model may be beyond it; compilers raise what they like
+            _log.info("pt2.compile: graphs are not kept: %s: %s", type(error).__name__, error)
+            return
+        self._compiled = _Either(graphs, self._compiled)
+
+
+def _restored(graphs: KeptGraphs, path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        graphs.restore(path)
+    except Exception as error:  # of another machine, cut short: it is written anew
+        _log.info("pt2.compile: %s is of no use: %s", path.name, type(error).__name__)
+        return False
+    return True
+
+
+class _Either:
+    """Kept graphs, and the compiled module for batches that they are not for."""
+
+    def __init__(self, graphs: KeptGraphs, module: Any) -> None:
+        self._graphs = graphs
+        self._module = module
+
+    def __call__(self, **inputs: Any) -> Any:
+        return (self._graphs.graph(inputs) or self._module)(**inputs)
+
 
 def load(options: RunnerOptions) -> CompiledRunner:
     """Loads the archive's weights and compiles their model.
@@ -113,9 +157,9 @@ def load(options: RunnerOptions) -> CompiledRunner:
     Raises:
         HandlerLoadError: If they do not load or cannot be compiled.
     """
-    if options.compile_cache:
-        directory = options.directory / options.compile_cache
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory.resolve())
+    cache = (options.directory / options.compile_cache).resolve() if options.compile_cache else None
+    if cache is not None:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _GRAPHS)
     return CompiledRunner(
         load_eager_module(options),
@@ -124,4 +168,5 @@ def load(options: RunnerOptions) -> CompiledRunner:
         options.decodes,
         options.input_names,
         options.compile_in_background,
+        cache,
     )

@@ -16,6 +16,7 @@ from torch._dynamo.utils import counters
 from marserve.handlers.runners.base import RunnerOptions, probe
 from marserve.handlers.runners.compiled import CompiledRunner
 from marserve.handlers.runners.compiled import load as load_compiled
+from marserve.handlers.runners.eager import load as load_eager
 
 GRAPHS = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}  # traced, then run as it is
 TASK = "sequence_classification"
@@ -25,7 +26,8 @@ TASK = "sequence_classification"
 def _fresh_compiler() -> Iterator[None]:
     torch.compiler.reset()
     counters.clear()
-    yield
+    with torch._inductor.config.patch(compile_threads=1):
+        yield
     torch.compiler.reset()
 
 
@@ -86,29 +88,34 @@ def test_what_cannot_be_compiled_in_the_background_stays_eager(
     assert "compiled now" not in caplog.text
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch about itself
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_the_next_start_finds_what_was_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "not here"))
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+def small(directory: Path, width: int = 16) -> RunnerOptions:
+    """A model that is soon compiled, and where its code is kept."""
     config = transformers.BertConfig(
         vocab_size=99,
-        hidden_size=16,
+        hidden_size=width,
         num_hidden_layers=0,  # a compiler takes its time for each
         num_attention_heads=2,
         intermediate_size=32,
     )
-    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
-    options = RunnerOptions(
-        directory=tmp_path,
+    torch.manual_seed(0)
+    transformers.BertForSequenceClassification(config).save_pretrained(directory)
+    return RunnerOptions(
+        directory=directory,
         auto_class="AutoModelForSequenceClassification",
         output_names=("logits",),
         device=torch.device("cpu"),
         config=config,
         compile_cache="compiled",
     )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch about itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_the_next_start_finds_what_was_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "not here"))
+    options = small(tmp_path)
 
     first = load_compiled(options)
     expected = first(probe(1, 9, first))["logits"]
@@ -125,3 +132,47 @@ def test_the_next_start_finds_what_was_compiled(
     assert any((tmp_path / "moved").rglob("*.so"))
     assert not (tmp_path / "compiled").exists()
     assert not (tmp_path / "not here").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch about itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_the_next_start_traces_nothing(tmp_path: Path) -> None:
+    options = small(tmp_path)
+    eager = load_eager(options)
+    shapes = ((1, 3), (1, 40), (2, 5), (9, 12))
+
+    first = load_compiled(options)
+    first.warm_up()
+    torch.compiler.reset()
+    counters.clear()
+    second = load_compiled(options)
+    second.warm_up()
+
+    for batch in (probe(*shape, eager) for shape in shapes):
+        expected = eager(batch)["logits"]
+        torch.testing.assert_close(first(batch)["logits"], expected)
+        torch.testing.assert_close(second(batch)["logits"], expected)
+    assert 0 == graphs()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch about itself
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_graphs_of_another_model_and_broken_ones_are_not_used(
+    tmp_path: Path,
+) -> None:
+    load_compiled(small(tmp_path)).warm_up()
+    (kept,) = (tmp_path / "compiled").glob("*.graphs")
+    kept.write_bytes(b"no graphs")
+
+    broken = load_compiled(small(tmp_path))
+    broken.warm_up()
+    wider = load_compiled(small(tmp_path, width=32))
+    wider.warm_up()
+
+    for runner in (broken, wider):
+        batch = probe(3, 7, runner)
+        with torch.inference_mode():
+            expected = runner.module(**batch).logits
+        torch.testing.assert_close(runner(batch)["logits"], expected)
+    assert 2 == len(list((tmp_path / "compiled").glob("*.graphs")))
+    assert kept.read_bytes() != b"no graphs"
