@@ -8,9 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import orjson
 
 from marserve.frontend.errors import BadRequest
-from marserve.frontend.v2 import shared_memory
+from marserve.frontend.v2 import numbers, shared_memory
 from marserve.frontend.v2.tensors import SIZES, Tensor, from_json, from_raw, pack_bytes, to_json
 from marserve.worker.wire import Buffer
 
@@ -25,6 +26,9 @@ _PLACES = shared_memory.PARAMETERS | {"binary_data_size"}
 """Parameters that say where a tensor's bytes are, and nothing about it."""
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class Wanted(msgspec.Struct):
     """An output that is asked for."""
 
@@ -36,7 +40,7 @@ class _Input(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
-    data: Any = None
+    data: msgspec.Raw = _NULL  # read once it is known what of
     parameters: Parameters = {}
 
 
@@ -137,7 +141,7 @@ def parse(
             shared = _shared(each, regions)
             tensor = from_raw(each.name, each.datatype, each.shape, shared)
         elif length is None:
-            tensor = from_json(each.name, each.datatype, each.shape, each.data)
+            tensor = _of_json(each)
         else:
             raw = _raw(each, length, view, at)
             tensor = from_raw(each.name, each.datatype, each.shape, raw)
@@ -173,6 +177,13 @@ def _whole_body(body: Buffer, signature: Signature | None) -> Infer:
     return Infer([tensor], [], {"binary_data_output": True}, "")
 
 
+def _of_json(each: _Input) -> Tensor:
+    raw = numbers.packed(each.datatype, each.shape, each.data)
+    if raw is not None:
+        return from_raw(each.name, each.datatype, each.shape, raw)
+    return from_json(each.name, each.datatype, each.shape, msgspec.json.decode(each.data))
+
+
 def _shared(each: _Input, regions: Regions) -> bytes:
     if each.data is not None or "binary_data_size" in each.parameters:
         raise BadRequest(f"input '{each.name}' is in shared memory and in the body, too")
@@ -182,7 +193,7 @@ def _shared(each: _Input, regions: Regions) -> bytes:
 def _raw(each: _Input, length: Any, view: memoryview, at: int) -> memoryview:
     if isinstance(length, bool) or not isinstance(length, int) or length < 0:
         raise BadRequest(f"input '{each.name}': binary_data_size is no number of bytes")
-    if each.data is not None:
+    if each.data != _NULL:
         raise BadRequest(f"input '{each.name}' has both data and binary_data_size")
     if at + length > len(view):
         raise BadRequest(
@@ -265,12 +276,13 @@ def render(
             parameters = {**parameters, "binary_data_size": len(tensor.raw)}
             raws.append(tensor.raw)
         else:
-            one["data"] = to_json(tensor)
+            listed = numbers.listed(tensor.datatype, tensor.raw)
+            one["data"] = to_json(tensor) if listed is None else listed
         if parameters:
             one["parameters"] = dict(parameters)
         outputs.append(one)
-    head = msgspec.json.encode({**described(asked, answer), "outputs": outputs})
-    return head, raws
+    whole = {**described(asked, answer), "outputs": outputs}
+    return orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY), raws
 
 
 def _places(asked: Infer) -> dict[str, Parameters]:

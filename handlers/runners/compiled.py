@@ -118,8 +118,8 @@ class CompiledRunner(EagerRunner):
 
     def _keep(self, path: Path) -> None:
         """Takes the graphs that an earlier start kept, or compiles some that can be kept."""
-        graphs = KeptGraphs(self._module, self._output_names)
         try:
+            graphs = KeptGraphs(self._module, self._output_names)
             if not _restored(graphs, path):
                 graphs.compile([probe(*shape, self) for shape in _WARM_UP_SHAPES[1:]])
                 graphs.save(path)
