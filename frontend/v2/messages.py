@@ -185,7 +185,7 @@ def _of_json(each: _Input) -> Tensor:
 
 
 def _shared(each: _Input, regions: Regions) -> bytes:
-    if each.data is not None or "binary_data_size" in each.parameters:
+    if each.data != _NULL or "binary_data_size" in each.parameters:
         raise BadRequest(f"input '{each.name}' is in shared memory and in the body, too")
     return regions.read(each.name, each.parameters)
 
