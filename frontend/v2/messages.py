@@ -181,7 +181,11 @@ def _of_json(each: _Input) -> Tensor:
     raw = numbers.packed(each.datatype, each.shape, each.data)
     if raw is not None:
         return from_raw(each.name, each.datatype, each.shape, raw)
-    return from_json(each.name, each.datatype, each.shape, msgspec.json.decode(each.data))
+    try:
+        data = msgspec.json.decode(each.data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"input '{each.name}': data cannot be read: {error}") from None
+    return from_json(each.name, each.datatype, each.shape, data)
 
 
 def _shared(each: _Input, regions: Regions) -> bytes:

@@ -82,6 +82,13 @@ def test_what_is_wrong_is_said_as_ever(
         parse(body(datatype, shape, data), None)
 
 
+def test_nesting_without_end_is_a_bad_request() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    text = body("FP32", [1], []).replace(b"[]", deep)
+    with pytest.raises(BadRequest):
+        parse(text, None)
+
+
 def test_a_number_too_large_for_fp32_is_infinite_however_many_there_are() -> None:
     values = [1e39] * MANY
     few = from_json("x", "FP32", [1], values[:1]).raw
