@@ -78,7 +78,7 @@ def _instances(body: Buffer) -> list[Any] | None:
     """The list under ``instances``; None if the body is anything else."""
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     instances = value.get("instances") if isinstance(value, dict) else None
     return instances if isinstance(instances, list) and instances else None

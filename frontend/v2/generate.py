@@ -35,7 +35,7 @@ def read_object(body: Buffer) -> dict[str, Any]:
     """
     try:
         value: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"expected a JSON object: {error}") from None
     return value
 

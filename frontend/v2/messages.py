@@ -132,7 +132,7 @@ def parse(
     view = memoryview(body)
     try:
         read = _decoder.decode(view[:size])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the request is no V2 inference request: {error}") from None
     inputs, at = [], size
     for each in read.inputs:
@@ -183,7 +183,7 @@ def _of_json(each: _Input) -> Tensor:
         return from_raw(each.name, each.datatype, each.shape, raw)
     try:
         data = msgspec.json.decode(each.data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"input '{each.name}': data cannot be read: {error}") from None
     return from_json(each.name, each.datatype, each.shape, data)
 

@@ -89,6 +89,13 @@ def test_nesting_without_end_is_a_bad_request() -> None:
         parse(text, None)
 
 
+@pytest.mark.parametrize("text", [b'"x"', b'"FP32"', b"[]"])
+def test_text_that_is_no_utf8_is_a_bad_request(text: bytes) -> None:
+    whole = body("FP32", [1], [])
+    with pytest.raises(BadRequest):
+        parse(whole.replace(text, b'["\xff"]' if text == b"[]" else b'"\xff"'), None)
+
+
 def test_a_number_too_large_for_fp32_is_infinite_however_many_there_are() -> None:
     values = [1e39] * MANY
     few = from_json("x", "FP32", [1], values[:1]).raw
