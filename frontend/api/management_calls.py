@@ -117,6 +117,6 @@ def _object(document: bytes) -> dict[str, object]:
     """A handler's description if it is a JSON object, else an empty one."""
     try:
         value = msgspec.json.decode(document)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
