@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config
 import transformers
 from tests.handlers.conftest import TinyModel
 from tests.handlers.serving import TEXTS, ask, load
