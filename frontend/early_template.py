@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
     from marserve.frontend.registration import Registration
     from marserve.frontend.store import ModelStore
+
+_log = logging.getLogger(__name__)
 
 
 class EarlyTemplate:
@@ -48,7 +53,7 @@ class EarlyTemplate:
             template = await self._starting
         except OSError:
             return  # there is none
-        await template.end()
+        await template.abandon()
 
     async def _start(self, config: ServerConfig, archive: Path, log: WorkerLog) -> Template:
         env = environment(config, self.python, 1)
@@ -75,13 +80,27 @@ class EarlyTemplates:
 
     def begin(self, registration: Registration) -> None:
         """Starts the one of an archive that will be registered soon."""
-        template = self._start(registration)
+        try:
+            template = self._start(registration)
+        except Exception as error:  # registering it will meet the same, and report it
+            _log.debug("%s: no template ahead: %s", registration.url, error)
+            return
         if template is not None:
             self._begun[registration.url] = template
 
-    def take(self, registration: Registration) -> EarlyTemplate | None:
-        """Returns the one of an archive, started if it was not; None if it would be of no use."""
-        return self._begun.pop(registration.url, None) or self._start(registration)
+    @asynccontextmanager
+    async def taken(self, registration: Registration) -> AsyncIterator[EarlyTemplate | None]:
+        """Gives the one of an archive, begun ahead or now; None if it would be of no use.
+
+        Whoever fails meanwhile has not taken it: it is ended.
+        """
+        early = self._begun.pop(registration.url, None) or self._start(registration)
+        try:
+            yield early
+        except BaseException:
+            if early is not None:
+                await early.drop()
+            raise
 
     async def close(self) -> None:
         """Ends those that nobody took."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from marserve.frontend.asked import Asked
@@ -119,10 +120,13 @@ class Registry:
         versions = self._names.get(name)
         if versions is not None and versions.split is not None and version is None:
             return versions.route(versions.split)
-        if versions is None and self.starting:
-            text = f"Model {name} is not here yet: the server is still loading its models."
-            raise ServiceUnavailable(text, retry_after_s=1)
-        return self.resolve(name, version)
+        try:
+            return self.resolve(name, version)
+        except (ModelNotFound, VersionNotFound):
+            if not self.starting:
+                raise
+        text = f"Model {name} is not here yet: the server is still loading its models."
+        raise ServiceUnavailable(text, retry_after_s=1)
 
     def default_models(self) -> list[Model]:
         """Returns the default version of every model, by name."""
@@ -164,13 +168,8 @@ class Registry:
             Conflict: If that version is registered already.
             InternalError: If the workers cannot be started; the model is not registered then.
         """
-        early = self._early.take(registration)
-        try:
+        async with self._early.taken(registration) as early:
             model = await self._unpack(registration, early)
-        except BaseException:
-            if early is not None:
-                await early.drop()
-            raise
         name, version = model.name, model.version
         self._names.setdefault(name, Versions(version)).add(model)
         registered = await self._start(model, registration)
@@ -317,14 +316,15 @@ class Registry:
         archive = registration.archive or await self._store.fetch(
             registration.url, reuse=registration.at_startup
         )
-        try:
-            name, version = identity(registration, archive)
-            versions = None if anew else self._names.get(name)
-            with self._claims.hold(name, version, versions):
+        with ExitStack() as claim:  # held until a failed one has left nothing
+            try:
+                name, version = identity(registration, archive)
+                versions = None if anew else self._names.get(name)
+                claim.enter_context(self._claims.hold(name, version, versions))
                 return await self._builder.build(name, version, registration, archive, early)
-        except BaseException:
-            await self._store.release(archive, registration.url)
-            raise
+            except BaseException:
+                await self._store.release(archive, registration.url)
+                raise
 
     async def _start(self, model: Model, registration: Registration) -> Registered:
         wanted = model.settings.min_workers

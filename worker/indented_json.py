@@ -23,7 +23,10 @@ def dumps(value: Any) -> str:
         ValueError: If it refers to itself.
         RecursionError: If it is too deep.
     """
-    text = _text(value, "\n")
+    try:
+        text = _text(value, "\n")
+    except RecursionError:  # deeper than this function goes, or without end
+        text = None
     return json.dumps(value, indent=2) if text is None else text
 
 

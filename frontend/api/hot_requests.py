@@ -165,12 +165,16 @@ def _ask(arrived: Arrived, command: str) -> InferenceRequest:
 
 
 def _told(asked: messages.Infer, answer: messages.Answer | ServeError, regions: Regions) -> Chunk:
+    """Never raises: it is called while the answers of others wait."""
     if isinstance(answer, ServeError):
         return v2.refusal(answer)
     try:
         return v2.rendered(asked, answer, regions)
     except ServeError as error:
         return v2.refusal(error)
+    except Exception:
+        _log.exception("an answer of %s cannot be written", answer.model)
+        return v2.refusal(InternalError(f"The answer of model {answer.model} cannot be written."))
 
 
 class _Errand:

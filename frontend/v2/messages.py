@@ -8,7 +8,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import orjson
 
 from marserve.frontend.errors import BadRequest
 from marserve.frontend.v2 import numbers, shared_memory
@@ -281,12 +280,12 @@ def render(
             raws.append(tensor.raw)
         else:
             listed = numbers.listed(tensor.datatype, tensor.raw)
-            one["data"] = to_json(tensor) if listed is None else listed
+            one["data"] = to_json(tensor) if listed is None else msgspec.Raw(listed)
         if parameters:
             one["parameters"] = dict(parameters)
         outputs.append(one)
-    whole = {**described(asked, answer), "outputs": outputs}
-    return orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY), raws
+    head = msgspec.json.encode({**described(asked, answer), "outputs": outputs})
+    return head, raws
 
 
 def _places(asked: Infer) -> dict[str, Parameters]:

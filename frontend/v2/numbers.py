@@ -8,6 +8,7 @@ which know what to say of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from math import prod
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FEWEST_BYTES = 1024
 """Of JSON text or of a packed tensor: below, Python's own way is quicker."""
+
+_KEPT_BYTES = 256 << 10  # of text: what a parser needs for its largest one stays with it
 
 _FLOATS = {"FP16": "f2", "FP32": "f4", "FP64": "f8"}
 _INTEGERS = {"INT8": "i1", "INT16": "i2", "INT32": "i4", "INT64": "i8"}
@@ -39,22 +42,25 @@ def packed(datatype: str, shape: Sequence[int], text: Buffer) -> bytes | None:
     Returns:
         None if that list is for others to read.
     """
-    if len(text) < FEWEST_BYTES or datatype not in _TYPES or not _is_flat(shape, bytes(text)):
+    if len(text) < FEWEST_BYTES or datatype not in _TYPES:
         return None
-    values = _read(_kind(datatype), bytes(text))
+    written = bytes(text)
+    values = _read(_kind(datatype), written) if _is_flat(shape, written) else None
     if values is None or len(values) != prod(shape):
         return None
     import numpy as np
 
     with np.errstate(over="ignore"):  # as FP32, a number that is too large is infinite
         narrow = values.astype(f"<{_TYPES[datatype]}")
+    if datatype == "FP16" and not np.isfinite(narrow).all():
+        return None
     if datatype not in _FLOATS and not np.array_equal(narrow, values):
         return None
     return narrow.tobytes()
 
 
-def listed(datatype: str, raw: Buffer) -> numpy.ndarray[Any, Any] | None:
-    """Returns the elements of a packed tensor as an array, which orjson writes.
+def listed(datatype: str, raw: Buffer) -> bytes | None:
+    """Returns the elements of a packed tensor as a list in JSON.
 
     Returns:
         None if JSON has no form for them, or they are for others to write.
@@ -62,11 +68,12 @@ def listed(datatype: str, raw: Buffer) -> numpy.ndarray[Any, Any] | None:
     if len(raw) < FEWEST_BYTES or datatype not in _TYPES:
         return None
     import numpy as np
+    import orjson
 
     values = np.frombuffer(raw, f"<{_TYPES[datatype]}")
     if datatype in _FLOATS and not np.isfinite(values).all():
         return None
-    return values
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _kind(datatype: str) -> str:
@@ -78,7 +85,11 @@ def _kind(datatype: str) -> str:
 def _is_flat(shape: Sequence[int], text: bytes) -> bool:
     """Whether a list has numbers in one row alone, in as many brackets as the shape says."""
     depth = text.count(b"[")
-    return depth == 1 or (depth == len(shape) and all(size == 1 for size in shape[:-1]))
+    if depth == 1:
+        return True
+    if depth != len(shape) or any(size != 1 for size in shape[:-1]):
+        return False
+    return re.match(rb"\s*(?:\[\s*){%d}[^\[\]]*(?:\]\s*){%d}\Z" % (depth, depth), text) is not None
 
 
 @cache
@@ -93,7 +104,8 @@ def _read(kind: str, text: bytes) -> numpy.ndarray[Any, Any] | None:
     import numpy as np
 
     try:
-        read: Any = _parser().parse(text)
+        parser = _parser() if len(text) <= _KEPT_BYTES else _parser.__wrapped__()
+        read: Any = parser.parse(text)
         buffer = read.as_buffer(of_type=kind)
     except (TypeError, ValueError, AttributeError):
         return None

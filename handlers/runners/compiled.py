@@ -118,26 +118,50 @@ class CompiledRunner(EagerRunner):
 
     def _keep(self, path: Path) -> None:
         """Takes the graphs that an earlier start kept, or compiles some that can be kept."""
+        graphs = self._restored(path) or self._kept(path)
+        if graphs is not None:
+            self._compiled = _Either(graphs, self._compiled)
+
+    def _restored(self, path: Path) -> KeptGraphs | None:
+        if not path.exists():
+            return None
         try:
             graphs = KeptGraphs(self._module, self._output_names)
-            if not _restored(graphs, path):
-                graphs.compile([probe(*shape, self) for shape in _WARM_UP_SHAPES[1:]])
-                graphs.save(path)
+            graphs.restore(path)
+            self._try(graphs)
+        except Exception as error:  # of another machine, cut short: it is made anew
+            _log.info("pt2.compile: %s is of no use: %s", path.name, type(error).__name__)
+            return None
+        return graphs
+
+    def _kept(self, path: Path) -> KeptGraphs | None:
+        try:
+            graphs = KeptGraphs(self._module, self._output_names)
+            graphs.compile([probe(*shape, self) for shape in _WARM_UP_SHAPES[1:]])
+            self._try(graphs)
         except Exception as error:  # a model may be beyond it; compilers raise what they like
-            _log.info("pt2.compile: graphs are not kept: %s: %s", type(error).__name__, error)
-            return
-        self._compiled = _Either(graphs, self._compiled)
+            _log.info("pt2.compile: no graphs to keep: %s: %s", type(error).__name__, error)
+            return None
+        try:
+            graphs.save(path)
+        except Exception as error:
+            _log.warning("pt2.compile: the graphs are not kept for the next start: %s", error)
+        return graphs
 
+    def _try(self, graphs: KeptGraphs) -> None:
+        """Runs what no request must be the first to run.
 
-def _restored(graphs: KeptGraphs, path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        graphs.restore(path)
-    except Exception as error:  # of another machine, cut short: it is written anew
-        _log.info("pt2.compile: %s is of no use: %s", path.name, type(error).__name__)
-        return False
-    return True
+        Raises:
+            ValueError: If there is no graph for a batch.
+            Exception: Whatever the graph raises.
+        """
+        batches = [probe(*shape, self) for shape in _WARM_UP_SHAPES]
+        with torch.inference_mode():
+            for batch in batches:
+                graph = graphs.graph(batch)
+                if graph is None:
+                    raise ValueError("no graph for a batch")
+                graph(**batch)
 
 
 class _Either:

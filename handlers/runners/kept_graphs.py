@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -75,9 +78,14 @@ class KeptGraphs:
         """
         data = self._compiled._save_aot_compiled_module()
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}")
-        part.write_bytes(data)
-        part.replace(path)
+        fd, part = tempfile.mkstemp(prefix=".graphs-", dir=path.parent)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
 
     def graph(self, inputs: Inputs) -> Callable[..., Outputs] | None:
         """Returns what runs a batch; None if it is like none that was compiled for."""
@@ -115,11 +123,33 @@ def key_of(module: nn.Module, *more: object) -> str:
 
     named = [*module.named_parameters(), *module.named_buffers()]
     shapes = [(name, str(value.dtype), tuple(value.shape)) for name, value in named]
+    classes = [type(each) for each in module.modules()]
+    kinds = [f"{each.__module__}.{each.__qualname__}" for each in classes]
+    code = sorted({_source(each.__module__) for each in classes})
     versions = torch.__version__, transformers.__version__, torch.get_num_threads()
-    processor = torch.backends.cpu.get_cpu_capability()
-    config = getattr(getattr(module, "config", None), "to_json_string", str)()
-    text = repr((type(module).__qualname__, shapes, versions, processor, config, more))
+    processor = torch.backends.cpu.get_cpu_capability(), _processor()
+    config: Any = getattr(module, "config", None)
+    settings = getattr(config, "to_json_string", str)(), getattr(config, "_attn_implementation", "")
+    text = repr((kinds, code, shapes, versions, processor, settings, more))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _source(module: str) -> str:
+    """A digest of the code of a module, which may be the archive's own."""
+    try:
+        path = Path(str(getattr(sys.modules.get(module), "__file__", None) or ""))
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return module
+
+
+def _processor() -> str:
+    """What this processor can do, as Linux tells it: code is compiled for all of that."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def _keep_shapes(guards: Sequence[Any]) -> list[bool]:

@@ -67,12 +67,16 @@ def test_the_quick_way_is_taken() -> None:
     [
         ("INT8", [MANY], [1] * (MANY - 1) + [200], "data are not INT8"),
         ("INT32", [MANY], [1] * (MANY - 1) + [1.5], "data are not INT32"),
+        ("FP16", [MANY], [1] * (MANY - 1) + [1e5], "data are not FP16"),
         ("UINT8", [MANY], [1] * (MANY - 1) + [-1], "data are not UINT8"),
         ("FP32", [MANY], [1] * (MANY - 1) + [True], "expected numbers"),
         ("FP32", [MANY], [1] * (MANY - 1) + [None], "data are not FP32"),
         ("FP32", [MANY], [1.0] * (MANY + 1), "601 values in data"),
         ("FP32", [2, MANY], [[1.0] * (MANY - 1), [1.0] * (MANY + 1)], "not nested as shape"),
         ("FP32", [MANY, 1], [[1.0] * MANY], "not nested as shape"),
+        ("FP32", [1, MANY], [*range(MANY - 1), [1]], "not nested as shape"),
+        ("FP32", [1, MANY], [*range(MANY), []], "not nested as shape"),
+        ("FP32", [1, MANY], [[], *range(MANY)], "not nested as shape"),
     ],
 )
 def test_what_is_wrong_is_said_as_ever(
@@ -100,6 +104,12 @@ def test_a_number_too_large_for_fp32_is_infinite_however_many_there_are() -> Non
     values = [1e39] * MANY
     few = from_json("x", "FP32", [1], values[:1]).raw
     assert bytes(few) * MANY == bytes(parse(body("FP32", [MANY], values), None).inputs[0].raw)
+
+
+def test_parameters_beside_many_numbers_may_be_any() -> None:
+    tensor = Tensor("y", "FP32", (MANY,), bytes(4 * MANY))
+    head, _ = render(Infer([], [], {}, ""), Answer("m", "1", [tensor], {"n": 2**64}, {}))
+    assert 2**64 == json.loads(head)["parameters"]["n"]
 
 
 def test_numbers_that_json_has_no_form_for_are_refused() -> None:

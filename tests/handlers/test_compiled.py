@@ -89,7 +89,7 @@ def test_what_cannot_be_compiled_in_the_background_stays_eager(
     assert "compiled now" not in caplog.text
 
 
-def small(directory: Path, width: int = 16) -> RunnerOptions:
+def small(directory: Path, width: int = 16, seed: int = 0) -> RunnerOptions:
     """A model that is soon compiled, and where its code is kept."""
     config = transformers.BertConfig(
         vocab_size=99,
@@ -98,7 +98,7 @@ def small(directory: Path, width: int = 16) -> RunnerOptions:
         num_attention_heads=2,
         intermediate_size=32,
     )
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     transformers.BertForSequenceClassification(config).save_pretrained(directory)
     return RunnerOptions(
         directory=directory,
@@ -153,7 +153,13 @@ def test_the_next_start_traces_nothing(tmp_path: Path) -> None:
         expected = eager(batch)["logits"]
         torch.testing.assert_close(first(batch)["logits"], expected)
         torch.testing.assert_close(second(batch)["logits"], expected)
-    assert 0 == graphs()
+    trained = small(tmp_path, seed=1)
+    third = load_compiled(trained)
+    third.warm_up()
+    batch = probe(2, 5, third)
+    torch.testing.assert_close(third(batch)["logits"], load_eager(trained)(batch)["logits"])
+    assert not torch.allclose(third(batch)["logits"], second(batch)["logits"])
+    assert 0 == graphs()  # the weights are not in them
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch about itself
