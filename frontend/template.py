@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from marserve.frontend.logs import WorkerLog
-from marserve.frontend.process import MAX_LINE_BYTES, Output, SpawnedProcess
+from marserve.frontend.process import MAX_LINE_BYTES, Output, SpawnedProcess, socket_pair
 from marserve.worker import forking
 
 _log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Template:
         # Made before the worker is: its end may be reported while we are busy with its beginning.
         status = self._status_of[name] = asyncio.get_running_loop().create_future()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as given:
-            sock, theirs = socket.socketpair()
+            sock, theirs = socket_pair()
             ours.callback(sock.close)
             given.callback(theirs.close)
             pipes = [_pipe(ours, given) for _ in ("stdout", "stderr")]
