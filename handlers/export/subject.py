@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from marserve.handlers.runners.base import Inputs, probe
 from marserve.handlers.runners.eager import EagerRunner
+from marserve.handlers.runners.first_token import narrowed
 
 _ROWS, _TOKENS = 2, 16  # of the example; one row or token would be taken for a constant
 _MANY = 1 << 16
@@ -76,7 +77,7 @@ class Forward(nn.Module):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
-        self.model = subject.runner.module
+        self.model = narrowed(subject.runner.module)
         self._input_names = subject.input_names
         self._output_names = subject.output_names
         config: Any = self.model.config

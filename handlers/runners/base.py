@@ -162,3 +162,23 @@ def _media_shape(name: str, rows: int, config: Any) -> tuple[int, ...] | None:
     if name == "input_features":
         return rows, config.num_mel_bins, 2 * config.max_source_positions
     return None
+
+
+def padded_probe(module: nn.Module, lengths: tuple[int, ...]) -> Inputs:
+    """Returns a padded batch of a model of text, the same each time.
+
+    Args:
+        module: A transformers model; its vocabulary and padding count.
+        lengths: Tokens of each row.
+
+    Returns:
+        ``input_ids`` and ``attention_mask``, ``[rows, tokens] int64``, where the model is.
+    """
+    config: Any = module.config
+    mask = (torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]).long()
+    ids = 1 + torch.arange(mask.numel()).view(mask.shape) * 7919 % (config.vocab_size - 1)
+    padding = config.pad_token_id or 0
+    ids = torch.where(ids == padding, ids % (config.vocab_size - 1) + 1, ids)
+    device = next(module.parameters()).device
+    ids = torch.where(mask.bool(), ids, padding)
+    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}

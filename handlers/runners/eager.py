@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +64,12 @@ class EagerRunner:
     def module(self) -> nn.Module:
         """The model."""
         return self._module
+
+    def calling(self, forward: Callable[..., Any]) -> EagerRunner:
+        """Returns a runner of the same model that calls something else for it."""
+        other = copy.copy(self)
+        other._forward = forward
+        return other
 
     @torch.inference_mode()
     def __call__(self, inputs: Inputs) -> Outputs:

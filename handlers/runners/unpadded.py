@@ -2,7 +2,8 @@
 
 The model's own layers run; only what enters and leaves its encoder changes: padding is taken out
 before the first layer and put back, as zeros, behind the last. Of a batch of 32 realistic lengths
-that leaves 28 % of the rows of every matrix product.
+that leaves 28 % of the rows of every matrix product. A classifier's last layer is computed for the
+first token of each text alone, where its head reads no other.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from marserve.handlers.runners import length_sorted
-from marserve.handlers.runners.base import Inputs, Outputs, Runner, RunnerOptions
+from marserve.handlers.runners.base import Inputs, Outputs, Runner, RunnerOptions, padded_probe
 from marserve.handlers.runners.eager import EagerRunner
+from marserve.handlers.runners.first_token import narrowed
 from marserve.handlers.runners.unpadded_attention import KEYWORD, NAME, Packing, register
 
 ENCODERS = {
@@ -54,11 +56,12 @@ class UnpaddedRunner:
         register()
         self._attention = module.config._attn_implementation
         module.set_attn_implementation(NAME)
-        layers: nn.Module = getattr(module.base_model, encoder)
-        self._hooks = (
-            layers.register_forward_pre_hook(_take_out, with_kwargs=True),
-            layers.register_forward_hook(_put_back, with_kwargs=True),
-        )
+        model: Any = narrowed(module)
+        self._fast = runner.calling(model)
+        layers: nn.Module = getattr(model.base_model, encoder)
+        self._hooks = [layers.register_forward_pre_hook(_take_out, with_kwargs=True)]
+        if model is module:  # otherwise a row of one token leaves the layers for each text
+            self._hooks.append(layers.register_forward_hook(_put_back, with_kwargs=True))
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -80,12 +83,12 @@ class UnpaddedRunner:
         mask = inputs["attention_mask"]
         packing = Packing(mask)
         if sum(packing.lengths) > _FILL_WORTH_PACKING * mask.numel():
-            return self._runner(inputs)
+            return self._fast(inputs)
         return self.packed(inputs, packing)
 
     @property
     def padded(self) -> EagerRunner:
-        """The wrapped runner, which computes padding too."""
+        """The wrapped runner, which computes padding too, and every token of every layer."""
         return self._runner
 
     def restore(self) -> EagerRunner:
@@ -99,7 +102,7 @@ class UnpaddedRunner:
     def packed(self, inputs: Inputs, packing: Packing) -> Outputs:
         """Runs one padded batch without its padding, however little that is."""
         more: dict[str, Any] = {KEYWORD: packing}
-        return self._runner({**inputs, **more})
+        return self._fast({**inputs, **more})
 
     def decoder(self) -> Any:
         """Returns the wrapped runner's decoder."""
@@ -154,7 +157,7 @@ def _obstacle(runner: Runner) -> str | None:
 
 def _difference(runner: UnpaddedRunner, options: RunnerOptions) -> str | None:
     """Compares packed with padded outputs on a small batch; returns what is wrong, or None."""
-    inputs = _sample(runner)
+    inputs = padded_probe(runner.module, _PROBE_LENGTHS)
     mask = inputs["attention_mask"]
     try:
         packed = runner.packed(inputs, Packing(mask))
@@ -169,21 +172,6 @@ def _difference(runner: UnpaddedRunner, options: RunnerOptions) -> str | None:
             difference = (values[kept] - found).abs().max().item()
             return f"{name} of packed tokens differ by {difference:.2g}"
     return None
-
-
-def _sample(runner: UnpaddedRunner) -> Inputs:
-    """A padded batch of several lengths, the same at every start."""
-    config: Any = runner.module.config
-    rows, tokens = len(_PROBE_LENGTHS), max(_PROBE_LENGTHS)
-    lengths = torch.tensor(_PROBE_LENGTHS)[:, None]
-    mask = (torch.arange(tokens)[None] < lengths).long()
-    ids = 1 + torch.arange(rows * tokens).view(rows, tokens) * 7919 % (config.vocab_size - 1)
-    padding = config.pad_token_id or 0
-    ids = torch.where(ids == padding, ids % (config.vocab_size - 1) + 1, ids)
-    inputs = {"input_ids": torch.where(mask.bool(), ids, padding), "attention_mask": mask}
-    if "token_type_ids" in runner.input_names:
-        inputs["token_type_ids"] = torch.zeros_like(mask)
-    return {name: values.to(runner.device) for name, values in inputs.items()}
 
 
 def _take_out(
