@@ -1,4 +1,4 @@
-"""The last layer of a classifier for each text's first token alone, which is all that its head reads.
+"""A classifier's last layer for each text's first token alone: its head reads no other.
 
 The other tokens of that layer are computed for nobody: their queries, their attention and the
 feed-forward part of it, five sixths of its matrix products. Of six layers that is an eighth of a
@@ -99,12 +99,13 @@ class FirstTokenLayer(nn.Module):
     def _rest(self, attended: Tensor, first: Tensor) -> Tensor:
         """What follows the attention: ``[rows, 1, width]`` in and out."""
         layer = self.layer
+        found: Tensor
         if self._is_bert:
             states = layer.attention.output(attended, first)
-            found: Tensor = layer.output(layer.intermediate(states), states)
-            return found
-        states = layer.sa_layer_norm(layer.attention.out_lin(attended) + first)
-        found = layer.output_layer_norm(layer.ffn(states) + states)
+            found = layer.output(layer.intermediate(states), states)
+        else:
+            states = layer.sa_layer_norm(layer.attention.out_lin(attended) + first)
+            found = layer.output_layer_norm(layer.ffn(states) + states)
         return found
 
 
@@ -129,7 +130,8 @@ def narrowed(module: nn.Module) -> nn.Module:
     path = LAYERS.get(str(getattr(config, "model_type", None)))
     if path is None or not _reads_first_token(module, config):
         return module
-    changed = _with_last_narrowed(module, [module.base_model_prefix, *path.split(".")])  # type: ignore[list-item]
+    prefix = str(getattr(module, "base_model_prefix", ""))
+    changed: nn.Module = _with_last_narrowed(module, [prefix, *path.split(".")])
     if obstacle := _difference(module, changed):
         _log.warning("The last layer is computed for every token: %s", obstacle)
         return module
@@ -151,8 +153,7 @@ def _with_last_narrowed(module: nn.Module, path: list[str]) -> Any:
     copied: Any = copy.copy(module)
     copied._modules = dict(module._modules)
     if not path:
-        last = str(len(copied) - 1)
-        copied._modules[last] = FirstTokenLayer(copied._modules[last]).eval()
+        copied._modules[str(len(copied) - 1)] = FirstTokenLayer(copied[-1]).eval()
     else:
         name, *rest = path
         copied._modules[name] = _with_last_narrowed(getattr(module, name), rest)
@@ -174,4 +175,3 @@ def _difference(module: nn.Module, changed: nn.Module) -> str | None:
     ):
         return "the head reads more than the first one"
     return None
-

@@ -12,6 +12,7 @@ from torch import Tensor
 from marserve.archiver.errors import HandlerLoadError
 from marserve.archiver.execution import SUFFIXES
 from marserve.archiver.handler_options import SaveMode
+from marserve.handlers.huge_pages import use_huge_pages
 from marserve.handlers.pretrained import context_length
 from marserve.handlers.runners.base import (
     Decoder,
@@ -120,6 +121,20 @@ class ProgramRunner:
         ) from error
 
 
+class EngineRunner(ProgramRunner):
+    """Runs a program of an engine that keeps its weights in memory of its own."""
+
+    def warm_up(self) -> None:
+        """Runs a few shapes; after the first the weights are in the order that the engine wants.
+
+        Raises:
+            HandlerLoadError: If the program was made for one shape only, or for something else.
+        """
+        super().warm_up()
+        if self.device.type == "cpu":
+            use_huge_pages()
+
+
 def program_file(options: RunnerOptions, source: SaveMode) -> Path:
     """Returns the archive's serialized file.
 
@@ -139,7 +154,7 @@ def open_program(
     source: SaveMode,
     kind: Callable[[Path, RunnerOptions], EngineProgram],
     options: RunnerOptions,
-) -> ProgramRunner:
+) -> EngineRunner:
     """Opens the archive's file with an engine that takes and gives tensors on the CPU.
 
     Raises:
@@ -148,7 +163,7 @@ def open_program(
     """
     program = kind(program_file(options, source), options)
     _check_quantization(program.quantization, options)
-    return ProgramRunner(program, options, torch.device("cpu"))
+    return EngineRunner(program, options, torch.device("cpu"))
 
 
 def known_names(

@@ -145,13 +145,13 @@ def attend_padded(
 ) -> Tensor:
     """Attention by one call for all rows, padded for it: elsewhere that costs less."""
     heads, width = query.shape[1], query.shape[3]
-    rows = (padded_heads(states, packing) for states in (query, key, value))
+    q, k, v = (padded_heads(states, packing) for states in (query, key, value))
     mask = packing.mask.bool()[:, None, None, :]
-    attended = scaled_dot_product_attention(*rows, attn_mask=mask, scale=scaling)
+    attended = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling)
     return packing.pack(attended.transpose(1, 2).flatten(2)).view(1, -1, heads, width)
 
 
 def padded_heads(states: Tensor, packing: Packing) -> Tensor:
     """Returns ``[rows, heads, tokens, width]`` of ``[1, heads, kept, width]``."""
     padded = packing.unpack(states.transpose(1, 2).flatten(2))
-    return padded.unflatten(2, (-1, states.shape[3])).transpose(1, 2)
+    return padded.view(*padded.shape[:2], -1, states.shape[3]).transpose(1, 2)
