@@ -1,4 +1,4 @@
-"""Weights on huge pages: an engine that reads all of them for a short text waits less for memory."""
+"""Weights on huge pages: an engine that reads all of them for a text waits less for memory."""
 
 from __future__ import annotations
 
