@@ -24,7 +24,7 @@ import click
 from faults import request_bytes
 from load import Target
 from server import Server
-from suites import all_suites, archive_model, minilm_directory
+from suites import MINILM, all_suites, archive_model, minilm_directory
 
 HERE = Path(__file__).resolve().parent
 
@@ -105,7 +105,8 @@ def pack(store: Path, model: Path | None) -> None:
     config = store.parent / "timed.yaml"
     config.write_text(
         "minWorkers: 1\nmaxWorkers: 1\nbatchSize: 16\nmaxBatchDelay: 5\n"
-        "handler:\n  mode: sequence_classification\n  max_length: 150\n  num_labels: 2\n"
+        f"handler:\n  model_name: {MINILM}\n  mode: sequence_classification\n"
+        "  max_length: 150\n  num_labels: 2\n"
     )
     directory = minilm_directory(config) if model is None else model
     archive_model(
