@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -112,30 +110,3 @@ def test_attention_that_returns_weights_is_left_alone() -> None:
     module = runner.module
 
     assert narrowed(module) is module
-
-
-HUGE = """
-import ctypes, mmap
-from pathlib import Path
-from marserve.handlers.huge_pages import use_huge_pages
-block = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-block[:] = bytes(range(256)) * (1 << 18)
-def huge_kb():
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
-before = huge_kb()
-made = use_huge_pages()
-assert block[:] == bytes(range(256)) * (1 << 18)
-print(made, huge_kb() - before)
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-def test_memory_moves_onto_huge_pages_and_says_what_it_did() -> None:
-    done = subprocess.run([sys.executable, "-c", HUGE], capture_output=True, text=True, check=True)
-    made, more_kb = map(int, done.stdout.split())
-
-    if not made:
-        pytest.skip("this system makes none")
-    assert made >= 30  # of the 31 or 32 whole blocks of 64 MiB
-    assert more_kb >= 30 * 2048
