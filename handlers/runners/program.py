@@ -131,7 +131,7 @@ class EngineRunner(ProgramRunner):
             HandlerLoadError: If the program was made for one shape only, or for something else.
         """
         super().warm_up()
-        if self.device.type == "cpu":
+        if self._options.device.type == "cpu":
             use_huge_pages()
 
 

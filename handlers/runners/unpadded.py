@@ -82,6 +82,8 @@ class UnpaddedRunner:
         """Runs one padded batch."""
         mask = inputs["attention_mask"]
         packing = Packing(mask)
+        if 0 in packing.lengths:  # a text without a first token; what its row gives is the model's
+            return self._runner(inputs)
         if sum(packing.lengths) > _FILL_WORTH_PACKING * mask.numel():
             return self._fast(inputs)
         return self.packed(inputs, packing)

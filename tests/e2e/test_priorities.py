@@ -55,6 +55,7 @@ def test_higher_priority_runs_first_and_makes_others_give_way(server: Running) -
         waiting.send(token, level, pending)
     refused = server.predict("chaos", "as-low", headers={"X-Marserve-Priority": "3"})
     waiting.send("urgent", 1, pending=3)
+    server.until(lambda: "low" in waiting.answers, "nobody gives way")
     os.kill(pid, signal.SIGCONT)
 
     assert waiting.join() == ["busy", "high", "urgent", "usual"]

@@ -10,8 +10,17 @@ import transformers
 from tests.handlers.test_unpadded import LENGTHS, USUAL, batch, eager
 from torch import Tensor, nn
 
-from marserve.handlers.runners.first_token import LAYERS, FirstTokenLayer, narrowed
+from marserve.handlers.export.subject import Subject
+from marserve.handlers.runners.first_token import (
+    LAYERS,
+    FirstTokenLayer,
+    attend_each,
+    attend_padded,
+    narrowed,
+)
+from marserve.handlers.runners.quantized import quantize_module
 from marserve.handlers.runners.unpadded import UnpaddedRunner
+from marserve.handlers.runners.unpadded_attention import Packing
 
 LAST_ROWS = len(LENGTHS)
 
@@ -92,15 +101,15 @@ def test_a_head_that_was_exchanged_is_found_out(caplog: pytest.LogCaptureFixture
     module.bert.pooler = MeanPooler()
 
     assert narrowed(module) is module
-    assert "the head reads more than the first one" in caplog.text
+    assert "the head seems to read more than the first one" in caplog.text
 
 
 def test_a_class_of_the_users_own_is_left_alone() -> None:
-    class Own(transformers.BertForSequenceClassification):
+    class OwnForSequenceClassification(transformers.BertForSequenceClassification):
         """Its forward may do anything."""
 
     config: Any = transformers.AutoConfig.for_model("bert", **USUAL)
-    module: Any = Own(config)
+    module: Any = OwnForSequenceClassification(config)
 
     assert narrowed(module.eval()) is module
 
@@ -110,3 +119,51 @@ def test_attention_that_returns_weights_is_left_alone() -> None:
     module = runner.module
 
     assert narrowed(module) is module
+
+
+def test_a_text_of_no_tokens_gives_what_the_model_gives_and_changes_nobody_else() -> None:
+    whole, _ = eager("bert", "sequence_classification")
+    inputs = batch(LENGTHS, whole.input_names)
+    inputs["attention_mask"][2] = 0
+    inputs["attention_mask"][-1] = 0
+    expected = whole(inputs)["logits"]
+
+    found = UnpaddedRunner(whole, "encoder")(inputs)["logits"]
+
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_eight_bits_are_no_obstacle() -> None:
+    module = quantize_module(eager("bert", "sequence_classification")[0].module, "int8_dynamic")
+
+    assert isinstance(layers_of(narrowed(module), "bert")[-1], FirstTokenLayer)
+
+
+def test_a_model_that_the_trial_does_not_fit_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module: Any = eager("bert", "sequence_classification")[0].module
+    for layer in module.bert.encoder.layer:
+        layer.chunk_size_feed_forward = 2  # of seven tokens
+
+    assert narrowed(module) is module
+    assert "a trial fails" in caplog.text
+
+
+def test_exported_programs_are_narrowed() -> None:
+    runner, _ = eager("bert", "sequence_classification")
+
+    forward = Subject(runner, runner.input_names, ("logits",)).forward()
+
+    assert isinstance(layers_of(forward.model, "bert")[-1], FirstTokenLayer)
+
+
+def test_both_ways_of_attention_agree() -> None:
+    mask = (torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]).long()
+    generator = torch.Generator().manual_seed(2)
+    query = torch.randn(len(LENGTHS), 2, 1, 8, generator=generator)
+    key, value = torch.randn(2, 1, 2, sum(LENGTHS), 8, generator=generator)
+
+    each = attend_each(query, key, value, Packing(mask))
+
+    torch.testing.assert_close(attend_padded(query, key, value, Packing(mask)), each)
