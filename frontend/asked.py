@@ -7,7 +7,7 @@ import logging
 import os
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -71,13 +71,14 @@ class Asked:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  (a coroutine that runs has one)
         self._talks.add(task)
-        decoder = wire.Decoder()
+        decoder, ahead = wire.Decoder(), b""
         try:
-            while data := await reader.read(_READ_BYTES):
+            while data := ahead or await reader.read(_READ_BYTES):
+                ahead = b""
                 for message, body in decoder.feed(data):
                     if not isinstance(message, wire.Ask):
                         return
-                    await self._answer(message, body, reader, writer)
+                    ahead += await self._answer(message, body, reader, writer)
         except asyncio.CancelledError:
             pass  # by close alone; and the loop would report it as an error of this callback
         except (wire.WireError, ConnectionError) as error:
@@ -92,11 +93,16 @@ class Asked:
         body: bytearray,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-    ) -> None:
+    ) -> bytes:
+        """Answers one question; returns what was read of the next one."""
+        ahead = b""
         try:
             if ask.command == "predict":
-                await self._predict(ask, body, reader, writer)
-                return
+                passing = asyncio.ensure_future(self._pass_on(ask, body, writer))
+                ahead = await watched(passing, reader)
+                if not passing.cancelled():
+                    passing.result()
+                return ahead
             if ask.command == "ready":
                 model = self._registry.resolve(ask.model, ask.version or None)
                 fit = model.scaler.servable and not model.draining
@@ -109,6 +115,7 @@ class Asked:
         except (MarserveError, msgspec.DecodeError) as error:
             chunk = BadRequest(str(error)).chunk()
         _write(writer, chunk)
+        return ahead
 
     async def _change(self, ask: wire.Ask) -> None:
         repository = self._registry.repository
@@ -120,25 +127,6 @@ class Asked:
             await repository.load(ask.model, msgspec.json.decode(config) if config else None)
         else:
             raise BadRequest(f"{ask.command:.100}: is nothing that can be asked")
-
-    async def _predict(
-        self,
-        ask: wire.Ask,
-        body: bytearray,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        left = asyncio.ensure_future(reader.read(1))  # nothing is sent meanwhile but the end
-        passing = asyncio.ensure_future(self._pass_on(ask, body, writer))
-        try:
-            await asyncio.wait([passing, left], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            left.cancel()
-            if not passing.done():
-                passing.cancel()
-            await asyncio.wait([left, passing])  # two cannot read at once
-        if not passing.cancelled():
-            passing.result()
 
     async def _pass_on(self, ask: wire.Ask, body: bytearray, writer: asyncio.StreamWriter) -> None:
         model = self._registry.route(ask.model, ask.version or None)
@@ -159,6 +147,34 @@ class Asked:
             async for answer in answers:
                 _write(writer, chunk_of(answer))
                 await writer.drain()
+
+
+async def watched(passing: asyncio.Future[None], reader: asyncio.StreamReader) -> bytes:
+    """Waits for an answer, and gives it up when the worker that asked has left.
+
+    Returns:
+        What was read of the next question: who has the last piece may ask at once, before this is
+        told that it was written.
+    """
+    more = asyncio.ensure_future(reader.read(1))
+    both: list[asyncio.Future[Any]] = [passing, more]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if _came(more):
+            await asyncio.wait([passing])
+    finally:
+        more.cancel()
+        if not passing.done():
+            passing.cancel()
+        await asyncio.wait(both)  # two cannot read at once
+    return _came(more)
+
+
+def _came(more: asyncio.Future[bytes]) -> bytes:
+    """What was read; nothing at the end, and where reading failed or was called off."""
+    if not more.done() or more.cancelled() or more.exception() is not None:
+        return b""
+    return more.result()
 
 
 def _write(writer: asyncio.StreamWriter, chunk: Chunk) -> None:
