@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from marserve.archiver.user_cache import user_cache
 from marserve.frontend.errors import InvalidModel
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ async def prepare_python(
     if requirements is None and not use_venv:
         return PythonEnvironment(python)
     key = _key(archive, requirements, python, use_venv)
-    home = (cache or _user_cache()) / key
+    home = (cache or user_cache("python")) / key
     async with _exclusive(home):
         if not (home / _COMPLETE).exists():
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
@@ -105,11 +106,6 @@ def _key(archive: Archive, requirements: Path | None, python: str, use_venv: boo
     host = (platform.python_version(), platform.machine(), os.path.realpath(python))
     parts = ("2", *host, str(use_venv), text, local)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
-def _user_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "marserve" / "python"
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ import sys
 from marserve.worker.channel import Channel
 from marserve.worker.loop import serve
 from marserve.worker.ranks import begin_rank, end_rank, is_rank
+from marserve.worker.transformers_names import keep_names
 
 
 def work(fd: int) -> int:
@@ -33,6 +34,7 @@ def work(fd: int) -> int:
 
 
 if __name__ == "__main__":
+    keep_names()
     status = work(int(sys.argv[1]))
     if is_rank():
         end_rank(status)

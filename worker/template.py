@@ -27,11 +27,13 @@ from marserve.worker.forking import (
     encode,
 )
 from marserve.worker.imports import preload_zip
+from marserve.worker.transformers_names import keep_names
 
 
 def run(control: socket.socket) -> int:
     """Serves the server's wishes until it closes the socket; returns the exit status."""
     _title("marserve.template")
+    keep_names()
     gc.disable()  # it would walk all that is imported, again and again, and find nothing to free
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # the server says when it is over

@@ -25,6 +25,7 @@ from torch import nn
 from transformers import modeling_outputs
 
 from marserve.archiver.errors import HandlerLoadError
+from marserve.archiver.user_cache import user_cache
 from marserve.handlers.export.onnx import FILE_NAME, write
 from marserve.handlers.export.parity import TOLERANCES, compare
 from marserve.handlers.export.subject import Subject
@@ -122,7 +123,7 @@ def load_graph(task: str, directory: Path) -> GraphModel:
         HandlerLoadError: If a package for it is missing, or it cannot be made.
     """
     form, config = _FORMS[task], load_config(directory)
-    home = _cache() / _key(directory, form)
+    home = user_cache("onnx") / _key(directory, form)
     options = _options(form, directory, config)
     with _exclusive(home):
         if not (home / _COMPLETE).exists():
@@ -185,11 +186,6 @@ def _key(directory: Path, form: _Form) -> str:
     made_by = (torch.__version__, transformers.__version__, onnxruntime.__version__)
     text = repr((str(directory.resolve()), stats, made_by, form))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "marserve" / "onnx"
 
 
 @contextmanager
