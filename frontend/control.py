@@ -17,7 +17,6 @@ import psutil
 from marserve.archiver.errors import MarserveError
 from marserve.frontend.flags import server_argv
 from marserve.frontend.pidfile import AlreadyRunning, PidFile, has_ended
-from marserve.frontend.status import describe_server, server_config
 
 READY_FD = "MARSERVE_READY_FD"
 """Environment variable: the pipe into which the server writes once it is up."""
@@ -99,6 +98,8 @@ def status() -> int:
     if process is None:
         click.echo("marserve is not running.")
         return NOT_RUNNING
+    from marserve.frontend.status import describe_server  # a server that starts needs none of it
+
     for line in describe_server(process):
         click.echo(line)
     return 0
@@ -150,6 +151,8 @@ def _ended(pid: int, timeout_s: float) -> bool:
 
 def _patience_s(process: psutil.Process) -> float:
     """Returns for how long the server may take to stop."""
+    from marserve.frontend.status import server_config
+
     try:
         return server_config(process).drain_timeout + _STOP_MARGIN_S
     except (MarserveError, psutil.Error, OSError):

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from marserve.frontend.config_keys import KEYS
 from marserve.frontend.properties import format_properties
-from marserve.frontend.urls import is_url
 
 if TYPE_CHECKING:
     from marserve.frontend.config import ServerConfig
@@ -120,6 +119,8 @@ def write_snapshot(
 
 
 def _describe(model: Model, versions: Versions) -> dict[str, Any]:
+    from marserve.frontend.urls import is_url  # and asyncio with it, which a command needs not
+
     settings, manifest = model.settings, model.archive.manifest
     name = os.path.basename(model.url.rstrip("/").partition("#")[0].partition("?")[0])
     entry: dict[str, Any] = {
