@@ -27,6 +27,7 @@ from server import Server, ServerError
 from suites import all_suites
 
 _SHARES = (0.5, 0.99, 0.999)
+_TITLE = "requests/s / p50 / p99 / p99.9, ms"
 
 
 def ask(target: Target, seconds: float) -> list[float]:
@@ -97,7 +98,7 @@ def main(seconds: float, turns: int, other: tuple[str, ...]) -> None:
         (store := work / "store").mkdir()
         suite.pack(store)
         with Server(store, "noop.mar", work, suite.settings) as server:
-            click.echo(f"| requests/s / p50 / p99 / p99.9, ms | marserve |{' other |' * len(other)}")
+            click.echo(f"| {_TITLE} | marserve |{' other |' * len(other)}")
             click.echo("| --- " * (2 + len(other)) + "|")
             for payload in suite.payloads[:2]:
                 ours = payload.target(server, "noop")
