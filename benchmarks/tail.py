@@ -12,7 +12,6 @@ times, another server that gives raw bodies back is asked the same in turn.
 from __future__ import annotations
 
 import socket
-import statistics
 import sys
 import tempfile
 import time
@@ -26,63 +25,69 @@ from load import Target
 from server import Server, ServerError
 from suites import all_suites
 
-_SHARES = (0.5, 0.99, 0.999)
-_TITLE = "requests/s / p50 / p99 / p99.9, ms"
+_SHARES = (0.5, 0.99, 0.999, 1.0)
+_TITLE = "requests/s / p50 / p99 / p99.9 / most, ms"
+_MAX_HEAD_BYTES = 16 << 10
 
 
 def ask(target: Target, seconds: float) -> list[float]:
-    """Returns how long each answer took, ms, sorted.
+    """Returns how long each answer took, ms.
 
     Raises:
-        ServerError: If the server closes the connection.
+        ServerError: If an answer is not the request's body.
     """
     parts, request = urlsplit(target.url), request_bytes(target)
     took: list[float] = []
-    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        buffer = memoryview(bytearray(len(target.body) + (64 << 10)))
+        buffer = memoryview(bytearray(len(target.body) + _MAX_HEAD_BYTES))
         until = time.perf_counter() + seconds
         while (began := time.perf_counter()) < until:
             connection.sendall(request)
-            _receive(connection, buffer)
+            begin, end = _receive(connection, buffer)
             took.append((time.perf_counter() - began) * 1e3)
-    return sorted(took)
+            if buffer[begin:end] != target.body:
+                raise ServerError(f"{target.url}: not the body: {bytes(buffer[:200])!r}")
+    return took
 
 
-def _receive(connection: socket.socket, buffer: memoryview) -> None:
-    """Receives a whole answer."""
-    got = end = 0
+def _receive(connection: socket.socket, buffer: memoryview) -> tuple[int, int]:
+    """Receives a whole answer; returns where its body begins and ends."""
+    got = begin = end = 0
     while not end or got < end:
         count = connection.recv_into(buffer[got:])
         if not count:
-            raise ServerError(f"closed by the server: {bytes(buffer[:got])[:200]!r}")
+            raise ServerError(f"too long, or broken off: {bytes(buffer[:got])[:200]!r}")
         got += count
         if not end:
-            end = _end(bytes(buffer[: min(got, 8 << 10)]))
+            begin, end = _extent(bytes(buffer[: min(got, _MAX_HEAD_BYTES)]))
+    return begin, end
 
 
-def _end(text: bytes) -> int:
-    """Returns how many bytes an answer has; 0 while its head is not whole."""
-    head, line, _ = text.partition(b"\r\n\r\n")
-    if not line:
-        return 0
-    size = head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0]
-    return len(head) + len(line) + int(size)
+def _extent(text: bytes) -> tuple[int, int]:
+    """Returns where the body of an answer begins and ends; 0 and 0 while its head is not whole."""
+    head, gap, _ = text.partition(b"\r\n\r\n")
+    if not gap:
+        return 0, 0
+    size = head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0].strip()
+    if b" 200" not in head.partition(b"\r\n")[0] or not size.isdigit():
+        raise ServerError(f"neither 200 nor of a known length: {head[:200]!r}")
+    begin = len(head) + len(gap)
+    return begin, begin + int(size)
 
 
-def line(name: str, targets: list[Target], seconds: float, turns: int) -> str:
-    """Returns a row of the table: medians of the turns of each server."""
-    found: list[list[list[float]]] = [[] for _ in targets]
+def row(name: str, targets: list[Target], seconds: float, turns: int) -> str:
+    """Returns a row of the table, of all answers in all turns."""
+    found: list[list[float]] = [[] for _ in targets]
     for turn in range(turns):
         order = range(len(targets))
         for index in order if turn % 2 == 0 else reversed(order):
-            took = ask(targets[index], seconds)
-            shares = [took[int(share * (len(took) - 1))] for share in _SHARES]
-            found[index].append([len(took) / seconds, *shares])
+            found[index] += ask(targets[index], seconds)
     cells = []
-    for each in found:
-        rate, *shares = (statistics.median(values) for values in zip(*each, strict=True))
-        cells.append(f"{rate:.0f} / " + " / ".join(f"{share:.3f}" for share in shares))
+    for took in map(sorted, found):
+        shares = [took[int(share * (len(took) - 1))] for share in _SHARES]
+        times = " / ".join(f"{share:.3f}" for share in shares)
+        cells.append(f"{len(took) / seconds / turns:.0f} / {times}")
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -98,7 +103,7 @@ def main(seconds: float, turns: int, other: tuple[str, ...]) -> None:
         (store := work / "store").mkdir()
         suite.pack(store)
         with Server(store, "noop.mar", work, suite.settings) as server:
-            click.echo(f"| {_TITLE} | marserve |{' other |' * len(other)}")
+            click.echo(f"| {_TITLE} | {' | '.join(('marserve', *other))} |")
             click.echo("| --- " * (2 + len(other)) + "|")
             for payload in suite.payloads[:2]:
                 ours = payload.target(server, "noop")
@@ -106,7 +111,7 @@ def main(seconds: float, turns: int, other: tuple[str, ...]) -> None:
                 targets = [ours, *(replace(ours, url=url) for url in other)]
                 for target in targets:
                     ask(target, min(seconds, 0.5))
-                click.echo(line(payload.name, targets, seconds, turns))
+                click.echo(row(payload.name, targets, seconds, turns))
 
 
 if __name__ == "__main__":

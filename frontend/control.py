@@ -151,7 +151,7 @@ def _ended(pid: int, timeout_s: float) -> bool:
 
 def _patience_s(process: psutil.Process) -> float:
     """Returns for how long the server may take to stop."""
-    from marserve.frontend.status import server_config
+    from marserve.frontend.status import server_config  # likewise
 
     try:
         return server_config(process).drain_timeout + _STOP_MARGIN_S

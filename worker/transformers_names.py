@@ -1,9 +1,9 @@
 """What transformers offers, kept from one start to the next.
 
-Importing transformers reads the text of all its model files (34 MB in two thousand files) to learn
-which names it offers: a third of a second of computing, and much more where the files are not in
-memory. The answer is kept for as long as none of these files has changed. Where it cannot be kept
-or read, transformers does what it always does.
+To learn which names it offers, transformers reads the text of its model files, some 1,700 with
+34 MB, twice while it is imported: half a second of computing, and more where the files are not in
+memory. The answer is kept for as long as the files have the same sizes and times. Where it cannot
+be kept or read, and for calls of another form, transformers does what it always does.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from functools import wraps
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 
@@ -39,91 +40,137 @@ def keep_names() -> None:
 
 
 class _Finder:
+    """Finds one module as the other finders do, and changes how it is loaded."""
+
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name != _SCANNER:
             return None
-        spec = PathFinder.find_spec(name, path, target)
+        finds = [getattr(each, "find_spec", None) for each in sys.meta_path if each is not _Finder]
+        specs = (find(name, path, target) for find in finds if find is not None)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and type(spec.loader) is SourceFileLoader:
             spec.loader = _Loader(name, spec.loader.path)
         return spec
 
 
 class _Loader(SourceFileLoader):
+    """Gives the scan of the model files a memory, before anybody else has the function."""
+
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
         if hasattr(module, _SCAN):
-            setattr(module, _SCAN, partial(names_of, getattr(module, _SCAN), self.path))
+            rules = self.get_data(self.path)
+            setattr(module, _SCAN, remembering(getattr(module, _SCAN), rules))
 
 
-def names_of(
-    scan: Callable[..., Names], scanner: str, package: str | Path, prefix: str | None = None
-) -> Names:
-    """The names that a package's modules offer.
+def remembering(scan: Callable[..., Names], rules: bytes) -> Callable[..., Names]:
+    """Returns a function like ``scan`` that keeps what it finds.
 
     Args:
-        scan: Finds them in the text of the files.
-        scanner: The file in which it is written.
-        package: A directory, or a file in it.
-        prefix: Of the modules' names.
+        scan: Called with a package's directory, or a file in it, and sometimes with a prefix of the
+            modules' names, tells which names the modules offer.
+        rules: What it goes by: its source.
     """
-    directory = package if os.path.isdir(package) else os.path.dirname(package)
-    try:
-        state, path = _state(scanner, directory), _path(directory, prefix)
-    except (OSError, RuntimeError):  # the latter: this user has no home
-        return scan(package, prefix)
-    if not state:
-        return scan(package, prefix)
-    try:
-        return _read(path, state)
-    except (OSError, ValueError):
-        names = scan(package, prefix)
-    with suppress(OSError, TypeError, ValueError, AttributeError):
-        _write(path, state, names)  # or not: names of another form, a directory of somebody else
-    return names
+    began_ns = time.time_ns()
+    sought: set[str] = set()  # a second scan in this process may give what others have changed
+
+    @wraps(scan)
+    def remembered(*args: Any, **kwargs: Any) -> Names:
+        kept = None
+        with suppress(OSError, RuntimeError):  # the latter: this user has no home
+            kept = _Kept.of(rules, args, kwargs)
+        if kept is None:
+            return scan(*args, **kwargs)
+        with suppress(OSError, ValueError):
+            return kept.read()
+        names = scan(*args, **kwargs)
+        if kept.newest_ns < began_ns and kept.key not in sought:
+            with suppress(OSError, TypeError, ValueError, AttributeError):
+                kept.write(names)  # or not: names of another form, or nowhere to write
+        sought.add(kept.key)
+        return names
+
+    for name in ("cache_clear", "cache_info"):
+        if hasattr(scan, name):
+            setattr(remembered, name, getattr(scan, name))
+    return remembered
 
 
-def _state(scanner: str, directory: str | Path) -> bytes:
-    """Changes whenever one of the files does, and from one version to the next; empty for few."""
-    stamps = sorted(_stamps(directory))
-    if len(stamps) < _MANY:
-        return b""
-    found = hashlib.sha256(repr(stamps).encode())
-    for path in (scanner, os.path.join(directory, os.pardir, "__init__.py")):
-        with open(path, "rb") as file:
-            found.update(file.read())
-    return found.digest()
+class _Kept:
+    """The file with what one call found.
+
+    Args:
+        key: Of the call.
+        state: Of all files that it reads.
+        newest_ns: When the last of them was changed; what was loaded before that does not suit it.
+    """
+
+    def __init__(self, key: str, state: bytes, newest_ns: int) -> None:
+        self.key = key
+        self.newest_ns = newest_ns
+        self._state = state
+        self._path = user_cache("transformers") / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    @classmethod
+    def of(cls, rules: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> _Kept | None:
+        """Returns that of a call; None if the call is of another form, or reads little.
+
+        Raises:
+            OSError: If a file cannot be looked at.
+            RuntimeError: If the user has no home.
+        """
+        if len(args) != 1 or kwargs.keys() - {"prefix"} or not isinstance(args[0], (str, Path)):
+            return None
+        directory = os.path.realpath(args[0])
+        if not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        stamps = sorted(_stamps(directory, ""))
+        if len(stamps) < _MANY:
+            return None
+        version = Path(directory, os.pardir, "__init__.py")
+        state = hashlib.sha256(repr(stamps).encode() + version.read_bytes() + rules).digest()
+        newest_ns = max(version.stat().st_ctime_ns, *(changed for *_, changed in stamps))
+        return cls(repr((directory, kwargs)), state, newest_ns)
+
+    def read(self) -> Names:
+        """Returns the names.
+
+        Raises:
+            OSError: If there is no such file.
+            ValueError: If it is of another state, or broken.
+        """
+        data = self._path.read_bytes()
+        if not data.startswith(self._state):
+            raise ValueError("another state of the files")
+        return dict(_NAMES.decode(data[len(self._state) :]))
+
+    def write(self, names: Names) -> None:
+        """Writes the file, whole or not at all, and into no other user's directory."""
+        import tempfile  # only a first start needs it
+
+        data = msgspec.msgpack.encode(list(names.items()))
+        _NAMES.decode(data)
+        place = self._path.parent
+        nearest = next(path for path in (place, *place.parents) if path.exists())
+        if nearest.stat().st_uid != os.geteuid():
+            return  # such as root with the home of a user, who could not write here any more
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=place) as directory:
+            new = Path(directory) / self._path.name
+            new.write_bytes(self._state + data)
+            new.replace(self._path)
 
 
-def _path(directory: str | Path, prefix: str | None) -> Path:
-    key = repr((os.path.realpath(directory), prefix))
-    return user_cache("transformers") / hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
-def _stamps(directory: str | Path) -> Iterator[tuple[str, int, int]]:
+def _stamps(directory: str, below: str) -> Iterator[tuple[str, int, int, int]]:
+    """Yields path, size in bytes, and times of the last change, in ns, of all Python files."""
     with os.scandir(directory) as entries:
         for entry in entries:
+            path = f"{below}/{entry.name}"
             if entry.name.endswith(".py"):
                 status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
+                yield path, status.st_size, status.st_mtime_ns, status.st_ctime_ns
             elif entry.name != "__pycache__" and entry.is_dir():
-                yield from _stamps(entry.path)
-
-
-def _read(path: Path, state: bytes) -> Names:
-    data = path.read_bytes()
-    if not data.startswith(state):
-        raise ValueError("another state of the files")
-    return dict(_NAMES.decode(data[len(state) :]))
-
-
-def _write(path: Path, state: bytes, names: Names) -> None:
-    data = state + msgspec.msgpack.encode(list(names.items()))
-    _NAMES.decode(data[len(state) :])
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-        new = Path(directory) / path.name
-        new.write_bytes(data)
-        new.replace(path)
+                yield from _stamps(entry.path, path)
